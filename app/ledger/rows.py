@@ -181,7 +181,7 @@ class TrialRow:
     epoch: int
     #: The epoch that the trial is to reach before its strategy decides again.
     target: int
-    #: The value of the first objective in the last accepted epoch, or None without a result.
+    #: The last value of the first objective. It is None if the trial has no result.
     value: float | None
     #: The device and the slot of the first member in the trial's newest attempt. A trial on several
     #: devices has several members.

@@ -57,8 +57,8 @@ def filled(template: str, /, **values: Any) -> Markup:
 def page(template: str, /, charts: Mapping[str, Any], now: datetime, **values: Any) -> Markup:
     """Return the page that a template makes. The template must extend ``frame.html``.
 
-    ``now`` is the time that the page shows as its own. The page contains plotly.js only if there
-    are ``charts``.
+    ``now`` is the time of making the page, which the page shows in its footer. The page contains
+    plotly.js only if there are ``charts``.
     """
     library = plotly_script() if charts else Markup()
     return filled(

@@ -157,10 +157,10 @@ def _attribute_gap(  # noqa: PLR0917 - what a gap is held against, one kind each
 ) -> None:
     """Add the idle time ``gap`` of a slot to ``idle``, split by cause.
 
-    ``began`` is the time at which the study's first epoch began. ``away`` contains the time at
-    which each device left, by the device's name. ``moved`` contains the starts of epochs before
-    which a trial changed its width. ``ready`` and ``rests`` have the spans in which trials were
-    ready or waited at a rung.
+    ``began`` is the time at which the study's first epoch began. ``away`` contains the time since
+    which each device is not available, by the device's name. ``moved`` contains the starts of
+    epochs before which a trial changed its width. ``ready`` and ``rests`` have the spans in which
+    trials were ready or waited at a rung.
     """
     left, right = gap
     if left < began:
