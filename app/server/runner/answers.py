@@ -1,7 +1,7 @@
-"""Turn the answers of samplers and users' policies into events.
+"""Turn the answers of samplers and of users' policies into events for the engine.
 
-Samplers and policies are not part of the engine, so a replay needs none of them: their answers are
-in the ledger.
+Samplers and users' policies are not part of the engine, which only sees their answers as events.
+The ledger keeps these events, so a replay of the ledger calls neither samplers nor policies.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ log = logging.getLogger(__name__)
 
 
 def proposal(samplers: Samplers, ask: Ask, state: EngineState, at: float) -> Event | None:
-    """Return the event with the sampler's answer; None if the study is over.
+    """Return the event with the configurations that the sampler proposes for ``ask``.
 
-    A sampler that raises ends its study.
+    The event is ``StudyFailed`` if the sampler raises. Returns None if the study is over.
+
+    ``at`` is the time of the event.
     """
     study = state.studies.get(ask.study)
     if study is None:
@@ -73,14 +75,16 @@ def proposal(samplers: Samplers, ask: Ask, state: EngineState, at: float) -> Eve
     )
 
 
-#: An event that follows from an answer, and the (key, text) to send to a waiting trainer.
+#: The event that follows from an answer (None if there is none), and the reply to a waiting trainer
+#: (None if no trainer waits). The reply is a key on the broker and a text for the key.
 Outcome = tuple[Event | None, tuple[str, str] | None]
 
 
 def suggestion(samplers: Samplers, asked: Question, state: EngineState, at: float) -> Outcome:
-    """Draw a parameter for a running objective, or return the error to send to its trial.
+    """Draw one parameter's value for a running objective, and return the event and the reply.
 
-    The objective's author is responsible for an impossible request: the trial fails, and the loop
+    If the sampler raises, the reply holds the error and there is no event. The trial's objective
+    then fails, because it asked for a range that the sampler cannot draw from. The scheduler's loop
     goes on.
     """
     trial = state.trials[asked.trial]
@@ -96,7 +100,7 @@ def suggestion(samplers: Samplers, asked: Question, state: EngineState, at: floa
 def outcome(
     spec: StudySpec, asked: Ask | Question, answer: Mapping[str, Any], at: float
 ) -> Outcome:
-    """Return the outcome of the answer of a user's sampler.
+    """Return the event and the reply that follow from the answer of a user's sampler to ``asked``.
 
     Raises UsageError if the answer does not fit ``asked``.
     """
@@ -130,9 +134,11 @@ def outcome(
 
 
 def no_answer(spec: StudySpec, asked: Ask | Question, why: str, at: float) -> Outcome:
-    """Return the outcome if a sampler gave no answer: the study or the waiting trial fails.
+    """Return the outcome for a question that a user's sampler failed to answer.
 
-    ``why`` is the reason that the user sees.
+    If ``asked`` is a request for configurations, its study fails. If ``asked`` is a question for
+    one parameter, only the trial that waits for the value fails. ``why`` is the reason that the
+    user sees.
     """
     if isinstance(asked, Question):
         return None, (asked.reply, json.dumps({"error": why}))
@@ -140,7 +146,10 @@ def no_answer(spec: StudySpec, asked: Ask | Question, why: str, at: float) -> Ou
 
 
 def _whole(spec: StudySpec, params: Mapping[str, Any]) -> Params:
-    """Return ``params`` as a configuration; raise UsageError if an active parameter is missing."""
+    """Return ``params`` as a configuration, after a check against the study's space and conditions.
+
+    Raises UsageError if an active parameter is missing or a value lies outside the space.
+    """
     configuration = check_params(spec.space, params, spec.conditions)
     values = dict(configuration)
     for name, _ in spec.space or ():
@@ -156,7 +165,10 @@ def _suggested(asked: Question, value: Scalar, at: float) -> Outcome:
 
 
 def plans(policies: Policies, ask: AskPlan, at: float) -> Event:
-    """Return the event with the plans of a user's policy, or the event that it failed."""
+    """Ask a user's policy for plans and return them as an event.
+
+    The event is ``PolicyFailed`` if the policy raises or gives an invalid plan.
+    """
     try:
         new_plans = policies.plan(ask.policy, [each for _, each in ask.snapshots])
     except UsageError as error:
@@ -166,5 +178,5 @@ def plans(policies: Policies, ask: AskPlan, at: float) -> Event:
 
 
 def trials_of(state: EngineState, study: str) -> list[Trial]:
-    """Return a study's trials by number, as samplers see them."""
+    """Return the trials of a study, sorted by number."""
     return [state.trials[name] for name in state.studies[study].trials]

@@ -1,15 +1,17 @@
-"""Sends the trainers of objectives the changes that each turn made to their study's trials.
+"""Send the trainers of objectives the changes that each turn made to their study's trials.
 
-Samplers and pruners in an objective's process read the study's other trials. The trainers take them
-from a stream on the broker, to which the scheduler adds what it has committed. The stream ends with
-the study, and can be lost, with the broker or alone. After a loss the whole history is sent again
-from the ledger; applying an update twice changes nothing. Once a whole history is in the stream,
-the entries before it are removed, so that the stream never lacks anything: a trainer reads on from
-the id of its last entry.
+Samplers and pruners that run in an objective's process read the study's other trials. The trainers
+read these trials from a stream on the broker, one stream for each study. The scheduler appends each
+change to the stream after the ledger has it. The stream is deleted when the study ends.
 
-A mark follows each whole history (``protocol.whole``), also the empty one at the beginning of a
-study. A worker that finds no mark, or not the entry that it read last, knows that the stream was
-lost, and asks for the whole history (``ObjectiveQuestions``).
+The stream can be lost, together with the rest of the broker's data or alone. The scheduler then
+sends the study's whole history again from the ledger. Applying an update twice changes nothing.
+Once a whole history is in the stream, the earlier entries are removed. A trainer reads on from the
+id of the last entry that it has read.
+
+A mark follows each whole history (``protocol.whole``), including the empty history at the beginning
+of a study. If a worker finds no mark, or does not find the entry that it read last, the stream was
+lost. The worker then asks for the whole history (``ObjectiveQuestions``).
 """
 
 from __future__ import annotations
@@ -33,23 +35,27 @@ from ..optuna_bridge.updates import Update, of_event, of_report, of_trial, to_te
 
 
 class Broadcast:
-    """Collects the updates that the trainers of objectives need."""
+    """The updates that the next turn sends to the trainers of objectives."""
 
     def __init__(self, history: Callable[[str], Sequence[Mapping[str, Any]]]) -> None:
-        """``history`` reads the whole history of a study from the ledger."""
+        """Create a broadcast in which no study is due.
+
+        ``history`` reads the whole history of a study from the ledger, given the study's id.
+        """
         self._history = history
-        #: The studies whose whole history is sent with the next turn.
+        #: The ids of the studies whose whole history is sent with the next turn.
         self.due: set[str] = set()
 
     def repeat(self, state: EngineState) -> None:
-        """Send the history of each unfinished study with an objective with the next turn."""
+        """Have the next turn send the whole history of every unfinished study with an objective."""
         self.due = _followed(state)
 
     def collect(self, batch: Batch, state: EngineState, effects: Effects) -> None:
-        """Add to ``effects`` the changes of the committed ``batch``.
+        """Add the changes in the committed ``batch`` to ``effects``, for the turn to send.
 
-        The ids of studies that are over are added whatever their contract, for all processes that
-        wait for a study.
+        The changes are the updates for trainers of objectives, the ended trials for which a script
+        calls callbacks, and the ids of studies that are over. The ids of ended studies are added
+        for every kind of study, because any process may wait for a study's end.
         """
         updates: defaultdict[str, list[Update]] = defaultdict(list)
         begun: set[str] = set()
@@ -79,7 +85,11 @@ class Broadcast:
         effects.history += [(study, text) for study in updates for text in to_texts(updates[study])]
 
     def _begin(self, begun: set[str], due: set[str], effects: Effects) -> None:
-        """Send the whole history of the studies ``due``, an empty one of those just ``begun``."""
+        """Add the histories of ``begun`` and ``due`` studies to ``effects``, each before its mark.
+
+        The history of a study in ``due`` is read from the ledger. The history of a study in
+        ``begun`` is empty, because the study was submitted in this turn.
+        """
         for study in (*begun, *due):
             texts = to_texts(self._history(study)) if study in due else []
             effects.history += [(study, text) for text in (*texts, whole(len(texts)))]
@@ -87,7 +97,7 @@ class Broadcast:
 
 
 def _followed(state: EngineState) -> set[str]:
-    """Return the ids of the studies whose trainers follow their history."""
+    """Return the ids of the unfinished studies whose trainers read the study's history."""
     return {name for name, s in state.studies.items() if s.spec.contract == "objective"}
 
 
@@ -98,5 +108,8 @@ def _is_heard(state: EngineState, study: str) -> bool:
 
 
 def _counts(event: EpochReported, state: EngineState) -> bool:
-    """Return True if the report was accepted, and not only compared with an accepted one."""
+    """Return True if the engine accepted the report's epoch as part of the trial.
+
+    It is False for a late report, which the engine only compares with an accepted epoch.
+    """
     return event.epoch in state.trials[event.trial].values

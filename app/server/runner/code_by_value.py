@@ -1,6 +1,7 @@
-"""Takes in code that goes by value with a client's command, before its study is accepted.
+"""Store the code that a client sends by value (as a pickle), before its study is accepted.
 
-The scheduler checks size and digest, writes the bytes into the store and never unpickles them.
+The scheduler checks the size and the digest of the code and writes the bytes to the store. The
+scheduler never unpickles the code.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from ...common.ports import CodeFiles
 
 
 def take_in(event: Event, body: Mapping[str, Any], files: CodeFiles) -> None:
-    """Keep the code of the study in ``event`` if it goes by value.
+    """Store the code of the study in ``event`` if the code goes by value.
 
-    Raises UsageError if the code's bytes do not match the digest, are too many, or are neither in
-    ``body`` nor in the store; BackendError if the store cannot be used.
+    Raises UsageError if the code is too large, does not match its digest, or is neither in ``body``
+    nor in the store. Raises BackendError if the store cannot be used.
     """
     if not isinstance(event, StudySubmitted | StudyExtended):
         return

@@ -1,8 +1,9 @@
-"""Turn clients' commands into events, checked against the engine's state before anything happens.
+"""Turn clients' commands into events, after a check of each command against the engine's state.
 
-A sealed command can still be wrong, for example if its client has another version than this
-scheduler. All of it is checked here, because each start handles the recorded events again: an event
-that cannot be handled would keep the scheduler down forever.
+A command with a valid seal can still be wrong, for example because its client has another version
+than the scheduler. Every field is checked here, before an event is made. The reason is that each
+start of the scheduler replays the recorded events: one event that the engine cannot handle would
+prevent every later start.
 """
 
 from __future__ import annotations
@@ -74,16 +75,19 @@ from . import user_commands
 from .imports import check_imported
 from .user_commands import Context, FindPast
 
-#: Types of the arguments of the functions below.
+#: Argument types of the command functions below, each with the range that pydantic checks.
 Within = Annotated[float, Field(ge=0, le=MAX_WITHIN)]
 Weight = Annotated[float, Field(ge=LOWEST, le=HIGHEST)]
 Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
-#: The number of device names that a message lists when a device is not found.
+#: The largest number of device names that an error message lists.
 NAMED = 10
 
 
 def id_of(body: Mapping[str, Any]) -> str:
-    """Return the id of a command, needed to answer its client. Raises Forged if there is none."""
+    """Return the id of a command. The reply is sent to a key that the id names.
+
+    Raises Forged if the command has no id, or an id that is not allowed in such a key.
+    """
     name = body.get("id")
     if not isinstance(name, str) or not REPLY.fullmatch(reply_name(name)):
         raise Forged("form", "a command without an id that can be answered")
@@ -91,12 +95,20 @@ def id_of(body: Mapping[str, Any]) -> str:
 
 
 def refusal(kind: str, why: str) -> str:
-    """Return the reply to a refused command; its client raises an error of the class ``kind``."""
+    """Return the reply to a refused command, as JSON text.
+
+    ``kind`` is the name of the error class that the client raises, and ``why`` is the error's
+    message.
+    """
     return json.dumps({"ok": False, "error": why, "type": kind})
 
 
 def to_event(body: Mapping[str, Any], engine: Engine, at: float, past: FindPast) -> Event:
-    """Return the event that a command asks for. Raises UsageError if the command is wrong."""
+    """Return the event that a command asks for.
+
+    ``at`` is the time of the event, and ``past`` reads a study that is over from the ledger. Raises
+    UsageError if the command is wrong.
+    """
     kind = body.get("kind")
     if not isinstance(kind, str) or kind not in all_commands():
         raise UsageError.refuse("kind", kind, ", ".join(all_commands()))
@@ -112,14 +124,18 @@ def to_event(body: Mapping[str, Any], engine: Engine, at: float, past: FindPast)
 
 @cache
 def _checked(kind: str) -> tuple[Callable[..., Event], list[str]]:
-    """Return a command's function, wrapped to check its arguments, and the names of its fields."""
+    """Return a command's function, wrapped by pydantic's argument checks, and its field names."""
     function = all_commands()[kind]
     config = ConfigDict(strict=True, arbitrary_types_allowed=True)
     return validate_call(config=config)(function), list(signature(function).parameters)[1:]
 
 
 def answer(event: Event, state: EngineState) -> dict[str, Any]:
-    """Return the fields of the reply to the command that became ``event``, apart from ``ok``."""
+    """Return the fields of the reply to a command, except for the field ``ok``.
+
+    ``event`` is the event that the command became, and ``state`` is the engine's state after the
+    event.
+    """
     if isinstance(event, DevicesTakenOut | DevicesGivenBack):
         return {"devices": event.devices}
     if isinstance(event, StudyExtended):
@@ -149,7 +165,10 @@ def _freed(context: Context, n: int, within: Within) -> DevicesTakenOut:
 
 
 def _devices(names: list[str], known: Collection[str], what: str) -> tuple[str, ...]:
-    """Return the full names, each once, of devices that are given by unique prefixes."""
+    """Return the full names of the devices that ``names`` give by unique prefixes, each once.
+
+    Raises UsageError if ``names`` is empty or if a prefix fits no device or several devices.
+    """
     if not names:
         raise UsageError.refuse("devices", names, f"the names of {what}s")
     return tuple(dict.fromkeys(_device(name, sorted(known), what) for name in names))
@@ -197,7 +216,11 @@ def _extended(
     to: Whole | None = None,
     spec: dict[str, Any] | None = None,
 ) -> StudyExtended:
-    """Return the event that extends a study by ``by`` trials, or to a total of ``to``."""
+    """Return the event that extends a study by ``by`` trials, or to ``to`` trials in total.
+
+    ``spec`` is the specification from the script that extends the study, if a script does so.
+    Raises UsageError if the study cannot be extended or the new total is not larger.
+    """
     state, past = context.state, None
     if context.is_over(study):
         record, past = context.past(study)
@@ -239,11 +262,14 @@ def _extended(
 
 
 def _respecified(known: StudySpec, given: dict[str, Any], state: EngineState) -> StudySpec:
-    """Return the specification with which a study goes on.
+    """Return the specification with which an extended study continues.
 
-    A study that is over takes the present code, command line and folder of its script. A local
-    study takes its whole specification from the script as it is now, once the trials of an earlier
-    objective are over.
+    A local study (one whose sampler and pruner run in the trainer) takes the whole specification
+    ``given`` by the script. If the code differs from the known code, all trials that run the old
+    objective must have ended. Any other study that is over takes only the code, command line and
+    folder from ``given``. Any other study that is not over keeps its specification.
+
+    Raises UsageError if the directions differ or if trials of another objective still run.
     """
     spec, at_work = spec_from_json(json.dumps(given)), state.studies.get(known.id)
     if not (known.local and spec.local):
@@ -300,7 +326,11 @@ def _resumed(context: Context, study: str) -> StudyResumed:
 
 
 def _check_runnable(study: StudyState, *, by: bool) -> None:
-    """Check that a study can be resumed (``by`` is True) or paused."""
+    """Check that a study can be resumed (``by`` is True) or paused (``by`` is False).
+
+    Raises UsageError if no trial of the study runs on a device of Penstock's, if the study lacks an
+    extension, or if the study already has the wanted state.
+    """
     spec = study.spec
     if spec.contract == "ask":
         raise UsageError(f"nothing of {spec.name} runs here: it cannot be paused")
@@ -318,7 +348,11 @@ def _weighed(context: Context, study: str, weight: Weight, priority: Priority) -
 def _enqueued(
     context: Context, study: str, params: dict[str, Any]
 ) -> TrialEnqueued | StudyExtended:
-    """Return the event that tries a configuration next; a study that is over is extended for it."""
+    """Return the event that has the study try the configuration ``params`` next.
+
+    If the study is over, the event also extends the study. Raises UsageError for a local study,
+    whose objective draws the parameters.
+    """
     over = context.is_over(study)
     spec = context.past(study)[0].spec if over else context.at_work(study).spec
     if spec.local:
@@ -329,9 +363,9 @@ def _enqueued(
     return TrialEnqueued(at=context.at, study=study, params=configuration)
 
 
-#: The functions of the core's commands by kind. A function's arguments are the command's fields.
-#: Other fields of a message belong to the runner (``id``, ``blobs``, ``heard``) or to clients of
-#: other versions, and are not read.
+#: The core's commands: the function that reads each kind of command. The arguments of a function,
+#: except for the context, are the command's fields. A message may have other fields. They belong to
+#: the runner (``id``, ``blobs``, ``heard``) or to clients of other versions, and are ignored here.
 COMMANDS: dict[str, Callable[..., Event]] = {
     "submit": _submitted,
     "cancel": _cancelled,
@@ -352,13 +386,16 @@ COMMANDS: dict[str, Callable[..., Event]] = {
 
 @cache
 def all_commands() -> Mapping[str, Callable[..., Event]]:
-    """Return the commands of the core and of extensions, by their kinds."""
+    """Return the functions of all commands, those of the core and those of extensions, by kind."""
     return {**COMMANDS, **of_extensions()}
 
 
 @cache
 def of_extensions() -> Mapping[str, Callable[..., Event]]:
-    """Return extensions' commands by their kinds. A command fails if its event is refused."""
+    """Return the functions of the extensions' commands, by kind.
+
+    The runner reports an error to the client if the engine refuses the event of such a command.
+    """
     return {kind: read for each in of_ends("server", "COMMANDS") for kind, read in each.items()}
 
 
@@ -370,7 +407,10 @@ def _check_name(spec: StudySpec, state: EngineState) -> None:
 
 
 def _check_plan(plan: StrategySpec) -> None:
-    """Check that rungs rise and end, since the engine counts them."""
+    """Check that the strategy's rungs (epochs at which trials are compared) rise and end.
+
+    The engine counts rungs, so rungs without an end would keep it busy forever. Raises UsageError.
+    """
     whole("strategy.min_epochs", plan.min_epochs, low=1)
     whole("strategy.eta", plan.eta, low=2)
     if plan.max_epochs is not None:
@@ -380,7 +420,10 @@ def _check_plan(plan: StrategySpec) -> None:
 
 
 def _check_known(spec: StudySpec) -> None:
-    """Check that engine and sampler know everything that ``spec`` names."""
+    """Check that the engine and the sampler know every name in ``spec`` and accept its numbers.
+
+    Raises UsageError for the first value that is not known or out of range.
+    """
     for field, value, allowed in (
         ("contract", spec.contract, CONTRACTS),
         ("exactness", spec.exactness, EXACTNESS),

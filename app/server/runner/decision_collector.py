@@ -1,8 +1,8 @@
-"""Collects the effects of the engine's decisions until the ledger has the turn's events.
+"""Collect the effects of the engine's decisions until the ledger has the turn's events.
 
-Nothing is sent or deleted here. The runner carries out a turn's effects after it has written the
-turn's events to the ledger. Only samplers and models are asked at once: their answers are events of
-the same turn.
+Nothing is sent or deleted in this module. The runner carries out a turn's effects after the ledger
+has the turn's events. Only samplers are asked at once, because their answers become events of the
+same turn. The answer of a sampler of a user's class may come in a later turn.
 """
 
 from __future__ import annotations
@@ -37,41 +37,49 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Turn:
-    """All that a turn of the loop collects between receiving messages and carrying out effects."""
+    """The events and effects that one turn of the loop has collected so far.
 
-    #: Accepted events with their sequence numbers.
+    A turn starts when messages are received and ends when its effects are carried out.
+    """
+
+    #: The accepted events, each after its sequence number.
     events: list[tuple[int, Event]] = field(default_factory=list)
-    #: Effects for the transport to carry out.
+    #: The effects that the transport carries out.
     effects: Effects = field(default_factory=Effects)
-    #: URIs of checkpoints to delete.
+    #: The URIs of the checkpoints to delete.
     discards: list[str] = field(default_factory=list)
-    #: (command id, JSON text) of the commands that were carried out or refused.
+    #: The replies to commands that were carried out or refused: pairs of a command's id and a JSON
+    #: text.
     replies: list[tuple[str, str]] = field(default_factory=list)
-    #: New entries of the history of tuned system parameters.
+    #: The new entries for the history of tuned system parameters.
     history: list[HistoryEntry] = field(default_factory=list)
-    #: System configurations that users have pinned.
+    #: The system configurations that users have pinned in this turn.
     adopted: list[Adoption] = field(default_factory=list)
-    #: Functions of extensions to call once the ledger has the turn's events.
+    #: The functions that extensions want called once the ledger has the turn's events.
     after: list[Callable[[Ledger], None]] = field(default_factory=list)
-    #: Questions to samplers of users' classes.
+    #: The requests to samplers of users' classes, each after the specification of its study.
     asked: list[tuple[StudySpec, Ask]] = field(default_factory=list)
 
 
 class Carrier(Protocol):
-    """Carries out the decisions of an extension."""
+    """An extension's object that carries out the extension's own kinds of decisions."""
 
-    #: The kinds of decisions.
+    #: The classes of the decisions that this object carries out.
     decisions: tuple[type[Decision], ...]
 
     def carry_out(self, decision: Any, turn: Turn, at: float) -> Event | None:
-        """Add the effects of ``decision`` to ``turn``; return its answer if it is there at once."""
+        """Add the effects of ``decision`` to ``turn``.
+
+        Returns the answer to the decision as an event, or None if there is no answer or it comes
+        later.
+        """
 
     def answers(self, at: float) -> Iterable[Event]:
-        """Return the answers to earlier decisions that have come since the last call."""
+        """Return the answers to earlier decisions that have arrived since the last call."""
 
 
 class DecisionCollector:
-    """Collects the effects of decisions, and answers decisions that are questions."""
+    """A collector that adds each decision's effects to the turn and asks samplers for proposals."""
 
     def __init__(self, samplers: Samplers, clock: Clock, carriers: Sequence[Carrier] = ()) -> None:
         self._samplers = samplers
@@ -79,10 +87,12 @@ class DecisionCollector:
         self._carriers = {kind: each for each in carriers for kind in each.decisions}
 
     def collect(self, decision: Decision, state: EngineState, turn: Turn) -> Event | None:
-        """Add the effects of ``decision`` to ``turn``; return its answer if it is there at once.
+        """Add the effects of ``decision`` to ``turn``.
 
-        A question of a study that is over gets no answer. Raises TypeError for a decision that
-        nothing carries out.
+        If the decision asks the scheduler's own sampler, the sampler's answer is returned as an
+        event. Returns None if there is no answer: the decision is not a question, its study is
+        over, or the answer comes in a later turn. Raises TypeError if nothing can carry out the
+        decision.
         """
         if isinstance(decision, Ask):
             study = state.studies.get(decision.study)

@@ -1,7 +1,8 @@
-"""Check that an imported study could be one of Penstock's own.
+"""Check that an imported study could be a study that Penstock ran itself.
 
-An export is a text file, which anybody can edit, and an inconsistent one would be shown forever as
-a study's result. So an inconsistency is refused, with the field's name, before anything is written.
+An export is a text file that anybody can edit. An inconsistent file would be shown as a study's
+result forever. So an import with an inconsistency is refused before anything is written, with the
+name of the field.
 """
 
 from __future__ import annotations
@@ -21,16 +22,20 @@ from ....tasks.objectives.distributions import from_text
 from ....tasks.objectives.history import History
 from ...spec.space import check_params
 
-#: The form of a study's id, which is part of the names of its reports and logs.
+#: The form of a study's id. The names of the study's reports and logs contain the id.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-#: Contracts whose trials can have values without epochs.
+#: The contracts under which a trial can have a final value that is not the value of an epoch.
 _OWN_VALUES = ("objective", "ask")
-#: The states that enqueued or asked-for trials may still have when their study is over.
+#: The states that a trial of a local study may have, besides the final states, when its study is
+#: over. Such a trial was enqueued or asked for and never got a result.
 _LEFT = frozenset({TrialState.PROPOSED, TrialState.RUNNING})
 
 
 def check_imported(event: StudyImported) -> None:
-    """Raise ``UsageError`` for the first field that does not agree with the others."""
+    """Check every field of an imported study against the other fields.
+
+    Raises UsageError for the first field that does not agree with the others.
+    """
     record, trials = event.record, event.trials
     spec = record.spec
     if not _ID.fullmatch(spec.id):
@@ -82,9 +87,10 @@ def _check_trial(spec: StudySpec, trial: FinishedTrial, n_trials: int) -> None:
 
 
 def _check_taken_over(spec: StudySpec, trials: Sequence[FinishedTrial]) -> None:
-    """Check that epochs are taken over only from trials that trained them, with equal bits.
+    """Check that every epoch taken over from a trial was trained by that trial to the same bits.
 
-    The source may be a trial of another study that is unknown here.
+    An epoch is not checked if its source is a trial of another study, which is not in the import.
+    Raises UsageError for the first epoch whose source does not fit.
     """
     trained = {
         (each.trial, each.epoch): each.state_hash
@@ -136,7 +142,7 @@ def _check_params(spec: StudySpec, trial: FinishedTrial, refuse: Any) -> None:
 
 
 def _same(one: float | None, other: float | None) -> bool:
-    """Return True if the two numbers are equal, both None or both NaN."""
+    """Return True if the two numbers are equal, or both are None, or both are NaN."""
     if one is None or other is None:
         return one is other
     return one == other or (math.isnan(one) and math.isnan(other))

@@ -1,8 +1,11 @@
-"""Notices scripts that have gone, whose studies waited for callbacks or end with the script.
+"""Notice when the script of a study has ended, so that its study does not wait for the script.
 
-While it lives, a script for whose callbacks trials wait renews a key on the broker
-(``broker.endings``). The key expires there, so the clocks of scripts do not matter. A script that
-asks for trials and runs them itself holds a lock (``host.askers``).
+A script that calls callbacks for its study's trials renews a key on the broker while it runs
+(``broker.endings``). The broker's clock decides when the key expires, so the clocks of scripts do
+not matter. A script that asks for trials and runs them itself holds a lock (``host.askers``).
+
+If the first kind of script ends, trials no longer wait for callbacks. If the second kind ends, its
+study is closed.
 """
 
 from __future__ import annotations
@@ -13,15 +16,23 @@ from ....scheduler.model.events import CallbacksCalled, StudyClosed
 from ....scheduler.state.state import EngineState
 from ...host.askers import Askers
 
-#: Seconds for which a script may be silent after its key has expired, or its lock is free.
+#: Seconds for which a script's key must have been missing, or its lock free, before the script
+#: counts as ended.
 SILENCE = 5.0
 
 
 class Listeners:
-    """Turns the silence of scripts into events; remembers only since when each one is silent."""
+    """A watch over the scripts of all studies, which turns the end of a script into an event.
+
+    The only state is the time since when each script has been silent or gone.
+    """
 
     def __init__(self, askers: Askers | None = None) -> None:
-        """``askers`` are the scripts that ask for trials; None in simulations, which have none."""
+        """Create a watch over scripts.
+
+        ``askers`` holds the locks of the scripts that ask for trials. It is None in a simulation,
+        which has no such scripts.
+        """
         self._askers = askers
         self._silent_since: dict[str, float] = {}
         self._gone_since: dict[str, float] = {}
@@ -34,11 +45,11 @@ class Listeners:
         *,
         blind: bool,
     ) -> Iterator[CallbacksCalled | StudyClosed]:
-        """Yield an event for each study whose script has gone.
+        """Yield an event for each study whose script has ended.
 
-        ``alive`` asks the broker which of the given studies have a live script; it is called only
-        if a study has callbacks. ``blind``: the broker was away just now, so silence proves nothing
-        yet.
+        ``alive`` asks the broker which of the given studies have a live script that calls
+        callbacks. It is called only if a study has callbacks. ``blind`` is True shortly after an
+        outage of the broker, when a missing key does not yet prove that the script has ended.
         """
         yield from self._closed(state, at)
         heard = [name for name, study in state.studies.items() if study.heard]
@@ -52,7 +63,7 @@ class Listeners:
                 yield CallbacksCalled(at=at, study=name, over=True)
 
     def _closed(self, state: EngineState, at: float) -> Iterator[StudyClosed]:
-        """Yield the event that closes each open study whose askers have gone."""
+        """Yield the event that closes each open study whose script asked for trials and is gone."""
         if self._askers is None:
             return
         self._gone_since = {name: self._gone_since.get(name, at) for name in self._askers.gone()}
@@ -60,5 +71,5 @@ class Listeners:
             study = state.studies.get(name)
             if study is not None and study.spec.contract == "ask":
                 yield StudyClosed(at=at, study=name)
-            else:  # it is over, by this or by their own word, or has an objective now
+            else:  # the study is over already, or has an objective now
                 self._askers.forget(name)

@@ -1,6 +1,8 @@
-"""Answers the questions of running objectives: for a parameter, or to carry out a command.
+"""Answer the questions of running objectives.
 
-A question under an older fence than its trial's is dropped, since nobody waits for the answer.
+An objective asks for the value of a parameter, or asks the scheduler to carry out a command. A
+question whose fence (attempt number) is not its trial's newest is dropped, because the attempt that
+asked has ended and nobody waits for the answer.
 """
 
 from __future__ import annotations
@@ -23,14 +25,15 @@ from .reports import Question, Request
 
 log = logging.getLogger(__name__)
 
-#: The command of a worker that has found its study's history on the broker incomplete.
+#: The kind of command by which a worker asks for its study's whole history. The worker sends it
+#: when the history on the broker is incomplete.
 HISTORY = "history"
-#: The key of an answer (without our prefix), and the answer as JSON text.
+#: The key of an answer, without the protocol's prefix, and the answer as JSON text.
 Reply = tuple[str, str]
 
 
 class ObjectiveQuestions:
-    """Answers the questions of running objectives."""
+    """The part of the runner that answers questions of running objectives."""
 
     def __init__(
         self,
@@ -40,10 +43,12 @@ class ObjectiveQuestions:
         carry_out: Callable[[dict[str, Any], float], dict[str, Any]],
         broadcast: Broadcast,
     ) -> None:
-        """``ask`` asks a sampler of a user's class. ``apply`` lets the engine handle an event.
+        """Create the part of the runner that answers objectives.
 
-        ``carry_out`` carries out a command at a given time (in seconds) and returns the reply.
-        ``broadcast`` sends a study's history to its trainers.
+        ``ask`` puts a question to a sampler of a user's class, whose answer comes later. ``apply``
+        lets the engine handle an event. ``carry_out`` carries out a command at a given time (in
+        seconds) and returns the fields of its reply. ``broadcast`` sends a study's history to its
+        trainers.
         """
         self._samplers = samplers
         self._ask = ask
@@ -52,9 +57,11 @@ class ObjectiveQuestions:
         self._broadcast = broadcast
 
     def suggest(self, question: Question, state: EngineState, at: float) -> Reply | None:
-        """Return the reply with a parameter's value: the known one, or one drawn and recorded now.
+        """Return the reply with the value of the parameter that ``question`` asks for.
 
-        None if the question is late, or if a sampler of a user's class answers later.
+        If the trial already has the parameter, the reply repeats its value. If not, the sampler
+        draws a value, and an event records it. Returns None if the question is stale, or if a
+        sampler of a user's class answers in a later turn.
         """
         trial = _asking(question, state)
         if trial is None:
@@ -71,10 +78,11 @@ class ObjectiveQuestions:
         return reply
 
     def request(self, request: Request, state: EngineState, at: float) -> Reply | None:
-        """Carry out a command once, and answer a repeated one as before.
+        """Carry out the command of ``request`` and return the reply. A stale request returns None.
 
-        A command that asks for its study's history gets it ahead of the answer. Raises
-        LedgerDamaged, because a refusal cannot be written either then.
+        If the command asks for its study's history, the history is sent before the reply. A refused
+        command gets a reply with the error. Raises LedgerDamaged if the ledger is damaged, because
+        no refusal can be written then.
         """
         if _asking(request, state) is None:
             return None
@@ -93,7 +101,7 @@ class ObjectiveQuestions:
 
 
 def _asking(question: Question | Request, state: EngineState) -> Trial | None:
-    """Return the trial whose attempt asks; None if the attempt is no longer the trial's newest."""
+    """Return the trial that asks, or None if the asking attempt is not the trial's newest."""
     trial = state.trials.get(question.trial)
     if trial is not None and trial.fence == question.fence:
         return trial

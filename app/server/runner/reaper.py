@@ -1,18 +1,20 @@
-"""Compare the broker with the engine's state: find new and missing devices, and lost attempts.
+"""Compare the broker with the engine's state to find lost attempts and new or missing devices.
 
-Leases expire on the broker's clock, so the workers' clocks do not matter. An attempt is lost
+An attempt (one dispatch of a segment) counts as lost
 
-- when its fence is gone (the broker lost its data) or was never published (the scheduler died
-  between the ledger's commit and the publication),
-- when no worker claimed it in time (the message was lost, or its worker hangs); a worker far from
-  the broker has longer,
-- when its lease expired (the worker died or was stopped), or
-- when it is marked done and its report never came.
+- if its fence is missing on the broker, because the broker lost its data, or because the scheduler
+  died after the ledger's commit and before it published the task;
+- if no worker has claimed the attempt in time, because the message was lost or the worker hangs (a
+  worker with a long round trip to the broker gets more time);
+- if its lease has expired, because the worker died or was stopped; or
+- if it is marked as done and its last report has not arrived.
 
-A wrong verdict costs repeated work, but never gives a wrong result: the fence moves on.
+Leases expire on the broker's clock, so the clocks of workers do not matter. If a live attempt is
+declared lost, work is repeated, but no result is wrong: the trial gets a new fence, and reports
+under the old fence are refused.
 
-A worker that was told to stop waits for its attempts to end. If the end of an attempt is not in
-sight, waiting gains nothing: the attempt is given up at once, so that the worker can leave.
+A worker that was told to stop waits for its attempts to end. If an attempt will not end soon, the
+attempt is given up at once, so that the worker can leave.
 """
 
 from __future__ import annotations
@@ -28,31 +30,37 @@ from ...common.ports import DRAIN_GRACE
 if TYPE_CHECKING:
     from ...common.ports import AttemptStatus, Survey
 
-#: Seconds after the ledger's commit in which a fence must be on the broker. It is published in the
-#: same turn of the loop, so this need only tell an earlier turn's dispatch from this one's.
+#: Seconds after a dispatch in which its fence must be on the broker. The runner publishes the fence
+#: in the turn that commits the dispatch, so a short time is enough.
 PUBLISH_TIMEOUT = 0.2
-#: Round trips of a worker to the broker that are added to the time limit of its claim. Celery makes
-#: most of them when it begins to read its queues, after the device is registered.
+#: The number of round trips to the broker that a worker may need before it claims a segment. Their
+#: duration is added to the time limit for the claim. Celery makes most of these round trips after
+#: the device is registered, when it begins to read the device's queues.
 CLAIM_TRIPS = 40
-#: Seconds in which the report of an attempt that is done must have been read.
+#: Seconds in which the last report of an attempt must arrive once the attempt is marked as done.
 REPORT_TIMEOUT = 10.0
-#: Seconds that replace ``DRAIN_GRACE`` if an attempt's end is not in sight: no epoch of the trial
-#: was ever measured, an epoch takes longer than the grace, or this one has taken twice the usual
-#: time.
+#: Seconds that replace ``DRAIN_GRACE`` for an attempt that will not end soon. That is the case if
+#: no epoch of the trial was measured yet, if an epoch takes longer than ``DRAIN_GRACE``, or if the
+#: current epoch has taken twice the usual time.
 ENDLESS_GRACE = 2.0
 ENDLESS = "its worker was told to stop, and the end of what ran there was not in sight"
-#: The reason why a device left that had announced to take no more segments.
+#: The reason noted for a device that left after it had announced that it takes no more segments.
 STOPPED = "its worker was stopped"
 
 
 class Reaper:
-    """Turns surveys of the broker into events.
+    """A comparison of the broker's state with the engine's, with an event for each difference.
 
-    It remembers only since when each attempt has been done, and since when each device has drained.
+    The only state is the time since when each attempt has been done, and the time since when each
+    device has been draining.
     """
 
     def __init__(self, claim_timeout: float) -> None:
-        """``claim_timeout`` is in seconds, for workers whose round trip takes no time."""
+        """Create a reaper that knows no attempts and no devices yet.
+
+        ``claim_timeout`` is the number of seconds in which a worker must claim an attempt. The time
+        for the worker's round trips to the broker is added.
+        """
         self._claim_timeout = claim_timeout
         self._done_since: dict[int, float] = {}
         self._draining_since: dict[str, float] = {}
@@ -60,10 +68,11 @@ class Reaper:
     def findings(
         self, survey: Survey, engine: Engine, at: float, *, blind: bool = False
     ) -> Iterator[Event]:
-        """Yield events for the differences between the broker and the engine's state.
+        """Yield an event for each difference between the broker's and the engine's state.
 
-        ``blind``: the broker was away just now, so silence proves nothing yet, because keys that
-        expire could not be renewed. A missing key that never expires still counts as lost.
+        ``survey`` is the broker's state. ``blind`` is True shortly after an outage of the broker.
+        Workers could not renew their keys during the outage, so an expired key does not prove that
+        its worker is gone. A key that never expires still counts as lost if it is missing.
         """
         state = engine.state
         yield from _devices(survey, state, at, blind=blind)
@@ -104,7 +113,11 @@ class Reaper:
         return "its last report was lost" if at - since > REPORT_TIMEOUT else None
 
     def _endless(self, attempt: Attempt, engine: Engine, at: float) -> bool:
-        """Return True if the attempt's worker was told to stop and must end before the attempt."""
+        """Return True if the attempt must be given up because its worker was told to stop.
+
+        That is the case if the attempt is not expected to end within ``DRAIN_GRACE`` after the
+        worker was told, or if the attempt is far later than expected.
+        """
         told_at = [
             self._draining_since.get(member.device, at) for member in attempt.segment.members
         ]
@@ -117,7 +130,7 @@ class Reaper:
 
 
 def _round_trip(attempt: Attempt, survey: Survey) -> float:
-    """Return the longest round trip of the attempt's workers to the broker, in seconds."""
+    """Return the longest round trip, in seconds, from a worker of the attempt to the broker."""
     names = [member.device for member in attempt.segment.members]
     return max(survey.devices[name].round_trip if name in survey.devices else 0.0 for name in names)
 

@@ -1,4 +1,4 @@
-"""Turns workers' reports, JSON messages, into events for the engine."""
+"""Turn workers' reports, which are JSON messages, into events for the engine."""
 
 from __future__ import annotations
 
@@ -32,21 +32,23 @@ from ...common.schema import Adapters, why
 from ...extensions import of_ends
 from .user_commands import writing_of
 
-#: A function that makes an event of a report and the time at which the report is read.
+#: A function that makes an event from a report and from the time at which the report is read.
 Reader = Callable[[Mapping[str, Any], float], Event]
 _Value = TypeVar("_Value")
-#: The fields of a report of returned values that go into its ``TrialWritten``, the objective's last
-#: writes.
+#: The fields of a ``returned`` report that also belong to the ``TrialWritten`` event with the
+#: objective's last writes.
 _OF_WRITTEN = ("cause", "trial", "fence", "number", "draws_digest")
-#: Readers of JSON values, which has lists for tuples, and texts for numbers that are not finite.
+#: The pydantic adapters that read JSON values. JSON has lists in place of tuples, and such messages
+#: have texts in place of NaN and infinities.
 _ADAPTERS = Adapters(ConfigDict(extra="forbid"))
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A running objective's request to draw ``name`` from ``distribution`` (Optuna's JSON).
+    """A running objective's request to draw the parameter ``name`` from ``distribution``.
 
-    The answer goes to the broker's key ``reply``, given here without our prefix.
+    ``distribution`` is Optuna's JSON text. The answer is written to the key ``reply`` on the
+    broker; ``reply`` does not include the protocol's prefix.
     """
 
     trial: str
@@ -57,7 +59,10 @@ class Question:
 
 
 def to_question(body: Mapping[str, Any]) -> Question:
-    """Return the question in a worker's report of kind ``suggest``. Raises Forged if malformed."""
+    """Return the question in a worker's report of kind ``suggest``.
+
+    Raises Forged if the report is malformed.
+    """
     try:
         question = read_as(Question, body, without=("cause",))
         _check_reply(question.reply)
@@ -68,7 +73,11 @@ def to_question(body: Mapping[str, Any]) -> Question:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A command that a running objective sends about its study. The answer goes to ``reply``."""
+    """A command that a running objective sends about its own study.
+
+    The answer is written to the key ``reply`` on the broker; ``reply`` does not include the
+    protocol's prefix.
+    """
 
     trial: str
     fence: Whole
@@ -77,7 +86,10 @@ class Request:
 
 
 def to_request(body: Mapping[str, Any]) -> Request:
-    """Return the request in a worker's report of kind ``request``. Raises Forged if malformed."""
+    """Return the request in a worker's report of kind ``request``.
+
+    Raises Forged if the report is malformed.
+    """
     try:
         study = body["trial"].rpartition("-")[0]
         command = {**body["body"], "kind": body["command"], "study": study}
@@ -94,9 +106,10 @@ def _check_reply(reply: str) -> None:
 
 
 def to_events(body: Mapping[str, Any], at: float) -> list[Event]:
-    """Return the events that a worker's report means. Raises Forged if the report is malformed.
+    """Return the events that a worker's report stands for.
 
-    The objective's last writes come with the report of the values that it returned.
+    Most reports make one event. If a ``returned`` report also has the objective's last writes,
+    these become an event of their own before the other. Raises Forged if the report is malformed.
     """
     kind = body.get("kind")
     try:
@@ -112,10 +125,11 @@ def to_events(body: Mapping[str, Any], at: float) -> list[Event]:
 def read_as(
     cls: type[_Value], body: Mapping[str, Any], *, without: Collection[str] = (), **given: Any
 ) -> _Value:
-    """Return a report as a value of ``cls``, whose fields are the report's schema.
+    """Return a report as a value of ``cls``, whose fields and types are the report's schema.
 
-    A field that ``cls`` lacks is refused unless ``without`` names it: no other field is dropped.
-    ``given`` are fields that the report does not have, or has in another form. Raises ValueError.
+    ``without`` names fields of the report that are left out. Any other field that ``cls`` lacks is
+    an error. ``given`` has fields that the report lacks or has in another form. Raises ValueError
+    if the report does not fit.
     """
     fields = dict(body)
     for name in ("kind", *without):
@@ -128,7 +142,7 @@ def read_as(
 
 
 def reader(event: type[Event]) -> Reader:
-    """Return a reader for reports that have the fields of the class ``event``."""
+    """Return a function that reads reports whose fields are the fields of the class ``event``."""
     return lambda body, at: read_as(event, body, at=at)
 
 
@@ -150,7 +164,11 @@ def _failed(body: Mapping[str, Any], at: float) -> Event:
 
 
 def config_of(given: Any) -> SystemConfig:
-    """Return ``given`` as a system configuration. Raises ValueError or TypeError if it is none."""
+    """Return ``given``, a list of pairs, as a system configuration (the values of knobs).
+
+    Raises ValueError for an unknown knob, and ValueError or TypeError for a value that is
+    malformed.
+    """
     config = tuple((str(name), _knob(value)) for name, value in given)
     unknown = [name for name, _ in config if name not in KNOBS]
     if unknown:
@@ -180,6 +198,6 @@ _READERS: Mapping[str, Reader] = {
 
 @cache
 def _readers() -> Mapping[str, Reader]:
-    """Return the reader of each kind of report, including those of extensions."""
+    """Return the function that reads each kind of report, including the kinds of extensions."""
     of_extensions = (reports.items() for reports in of_ends("server", "REPORTS"))
     return {**_READERS, **dict(chain.from_iterable(of_extensions))}

@@ -1,20 +1,22 @@
-"""The one loop: receive, decide, write down, act.
+"""The scheduler's loop: receive messages, decide, write to the ledger, send.
 
-Theory of operation. A turn takes what has arrived, turns it into events, and lets the engine handle
-each. The turn's events and all that they changed go into the ledger in one transaction (a group
-commit: under load many events share one sync). Only then are the decisions carried out and the
-messages acknowledged, in one round trip.
+Theory of operation. One turn of the loop takes the messages that have arrived, turns them into
+events, and lets the engine handle each event. The turn's events, and all rows that they changed, go
+into the ledger in one transaction. Under load many events share one transaction and one sync (a
+group commit). Only then are the decisions carried out and the messages acknowledged, in one round
+trip to the broker.
 
-A crash before the commit loses nothing, because the messages were not acknowledged and are read
-again. A crash after the commit loses decisions, which the reaper notices as attempts that were
-never published. Refused events (late, repeated) are not written.
+A crash before the commit loses nothing: the messages were not acknowledged and are read again. A
+crash after the commit loses decisions. The reaper finds these as attempts that were never
+published. Events that the engine refuses because they are late or repeated are not written.
 
-An event over which the engine raises ``IllegalTransition`` is not written either. Its handler may
-have changed the state before it raised, so the engine is rebuilt from the ledger and from the
-turn's earlier events, which are not written yet. The message that brought the event is acknowledged
-with the others, so no restart meets it again.
+An event for which the engine raises ``IllegalTransition`` is not written either. Its handler may
+have changed the state before it raised. So the engine is rebuilt from the ledger and from the
+turn's earlier events, which the ledger does not have yet. The message that brought the event is
+acknowledged with the others, so the scheduler does not read it again after a restart.
 
-The same loop runs live and simulated: transport, ledger, sampler host and clock are arguments.
+The same loop runs for real and in a simulation. The transport, the ledger, the samplers and the
+clock are arguments.
 """
 
 from __future__ import annotations
@@ -76,22 +78,25 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Seconds between two surveys of devices and leases.
+#: Seconds between two surveys of the broker's devices and leases.
 SURVEY_EVERY = 0.25
-#: Events between two snapshots of the engine's state.
+#: The number of events between two snapshots of the engine's state.
 SNAPSHOT_EVERY = 2000
-#: Seconds after an outage of the broker in which silent devices and leases prove nothing.
+#: Seconds after an outage of the broker in which expired keys and leases do not count as silence.
 BLIND_AFTER_OUTAGE = 2.0
 
 
 @cache
 def _asking_ledger() -> tuple[str, ...]:
-    """Return the kinds of commands that may be about studies that are over."""
+    """Return the kinds of commands that may name a finished study, which only the ledger has."""
     return ("extend", "enqueue", *user_commands.COMMANDS, *commands.of_extensions())
 
 
 def _failed(message: Message, error: Exception) -> list[tuple[str, str]]:
-    """Return the reply to the client of a command on which the scheduler failed."""
+    """Return the reply to a command that the scheduler failed to handle, for its client.
+
+    The list is empty if ``message`` is not a command.
+    """
     if message.stream != "commands":
         return []
     why = f"the scheduler failed over this command, which is a bug of Penstock: {error!r}"
@@ -99,7 +104,10 @@ def _failed(message: Message, error: Exception) -> list[tuple[str, str]]:
 
 
 class Runner:
-    """The loop that drives engine, ledger, transport and samplers, one ``turn`` at a time."""
+    """The loop that drives engine, ledger, transport and samplers.
+
+    Each call of ``turn`` runs one turn of the loop.
+    """
 
     def __init__(  # noqa: PLR0917 - each of the five is another thing, and none has a default
         self,
@@ -117,15 +125,18 @@ class Runner:
         users_samplers: UsersSamplers | None = None,
         askers: Askers | None = None,
     ) -> None:
-        """``discard`` deletes checkpoints by their URIs, soon and in the background.
+        """Create a runner. Call ``start`` before the first ``turn``.
 
-        ``history`` reads the whole history of a study from the ledger (``optuna_bridge.updates``).
-        ``code`` stores code that is sent by value, and ``users_samplers`` asks samplers that are
-        sent so. Either is None if no such study is run, as in a simulation.
+        ``claim_timeout`` and ``survey_every`` are in seconds. ``discard`` is given URIs of
+        checkpoints, which it deletes later in the background. ``history`` reads the whole history
+        of a study from the ledger (``optuna_bridge.updates``). ``code`` stores code that clients
+        send by value, and ``users_samplers`` asks samplers that are sent by value. Both are None if
+        no study needs them, as in a simulation. ``askers`` holds the locks of scripts that ask for
+        trials.
         """
         self.engine = engine
-        #: True if the ledger failed. The engine may be ahead of the ledger, and must be rebuilt
-        #: from it.
+        #: True if the ledger failed, or if the engine may have handled an event only in part. The
+        #: engine may then be ahead of the ledger and must be rebuilt from it.
         self.broken = False
         self._ledger = ledger
         self._transport = transport
@@ -146,16 +157,18 @@ class Runner:
         self._code = code
         self._next_survey = 0.0
         self._blind_until = 0.0
-        #: The time before which no ``Tick`` is made: one that failed would be due again at once.
+        #: The time before which no ``Tick`` event is made. Without it, a ``Tick`` that failed would
+        #: be due again at once.
         self._no_tick_before = 0.0
         self._snapshot_due = engine.state.seq + SNAPSHOT_EVERY
         self._turn = Turn()
 
     def look_for_extensions(self) -> None:
-        """Pause studies whose extensions are missing; continue those whose missing ones are back.
+        """Pause studies whose extensions are missing. Continue studies whose extensions are back.
 
-        This is done first, so that nothing is decided for a study without its extension. The state
-        is then written, so that a replay never crosses the change. Raises as ``turn`` does.
+        This happens before anything else, so that nothing is decided for a study without its
+        extension. A snapshot of the state follows, so that no replay crosses the change. Raises
+        BackendError if the broker or the ledger does not answer.
         """
         events = list(lack_events(self.engine, self._clock.now()))
         if not events:
@@ -168,18 +181,25 @@ class Runner:
         self.snapshot()
 
     def restored(self) -> None:
-        """Take over a restored older ledger. Call before ``start``. Raises as ``turn`` does."""
+        """Bring the engine up to date after the ledger was restored from an older backup.
+
+        Call this before ``start``. Raises BackendError if the broker or the ledger does not answer.
+        """
         self.look_for_extensions()
         self._transport.open()
         now = self._clock.now()
         self._apply(LedgerRestored(at=now))
-        self._write(())  # before anything is sent out, since it releases trials
+        self._write(())  # the event releases trials, so it is written before tasks are sent
         self._apply(Tick(at=now))
         self._plan()
         self._write(())
 
     def start(self, *events: Event) -> None:
-        """Open the transport, apply ``events``, and repeat the questions that were not answered."""
+        """Open the transport, apply ``events``, and repeat all questions that have no answer yet.
+
+        The questions go to samplers and extensions. The scheduler may have ended before their
+        answers came.
+        """
         self.look_for_extensions()
         self._transport.open()
         self._broadcast.repeat(self.engine.state)
@@ -193,16 +213,20 @@ class Runner:
         self._write(())
 
     def has_questions(self) -> bool:
-        """Return True if extensions wait for answers, for example that a message was sent."""
+        """Return True if an extension waits for an answer.
+
+        An example is the confirmation that a message was sent.
+        """
         return bool(self._answer_of(self.engine.questions))
 
     def turn(self, timeout: float) -> int:
-        """Run one turn of the loop, waiting at most ``timeout`` seconds.
+        """Run one turn of the loop, and return the number of events that it wrote last.
 
-        Returns the number of events that were not refused.
+        The call waits for messages for at most ``timeout`` seconds. Refused events are not counted.
 
-        Raises BackendError if the broker or the ledger does not answer; ``broken`` then says
-        whether it was the ledger. If it was the broker, ``turn`` may be called again.
+        Raises BackendError if the broker or the ledger does not answer. If ``broken`` is then True,
+        the engine must be rebuilt from the ledger. If ``broken`` is False, only the broker failed,
+        and ``turn`` may be called again.
         """
         messages = self._transport.receive(min(timeout, self._until_wake()))
         now = self._clock.now()
@@ -213,13 +237,17 @@ class Runner:
         return self._write(messages)
 
     def outage(self) -> None:
-        """Take up work after an outage of the broker; ignore silent leases for a while."""
+        """Resume work after an outage of the broker.
+
+        For ``BLIND_AFTER_OUTAGE`` seconds, expired leases are ignored: workers could not renew
+        them.
+        """
         self._blind_until = self._clock.now() + BLIND_AFTER_OUTAGE
         self._transport.open()
         self._broadcast.repeat(self.engine.state)
 
     def snapshot(self) -> None:
-        """Write the engine's state now, so that the next start replays nothing."""
+        """Write the engine's state to the ledger, so that the next start replays no event."""
         state = self.engine.state
         self._ledger.commit(Batch(snapshot=(state.seq, state_to_json(state))))
 
@@ -253,7 +281,7 @@ class Runner:
             raise BackendError(f"entry {message.id} of {message.stream} was dropped") from error
 
     def _report(self, body: Mapping[str, Any], now: float) -> None:
-        """Handle a worker's report. Raises Forged if it cannot be read."""
+        """Handle a worker's report. Raises Forged if the report cannot be read."""
         try:
             events = to_events(body, now)
         except Forged as why:
@@ -265,47 +293,54 @@ class Runner:
                 self._end_attempt(body, fault, now)
 
     def _follows_a_lost(self, event: Event) -> bool:
-        """Return True if the trial's newest attempt reports an epoch after one that never came."""
+        """Return True if ``event`` reports an epoch whose preceding epoch never arrived.
+
+        This is checked only for reports of the trial's newest attempt.
+        """
         trial = self.engine.state.trials.get(getattr(event, "trial", ""))
         if trial is None or not isinstance(event, EpochReported):
             return False
         return event.fence == trial.fence and event.epoch > trial.epoch + 1
 
     def _end_attempt(self, body: Mapping[str, Any], why: Exception, now: float) -> None:
-        """End the attempt of a report that cannot be read, or does not fit its trial.
+        """End the attempt whose report cannot be read, or does not fit its trial.
 
-        Nothing else would end the attempt: its worker was told that the report has arrived.
+        The worker was told that its report has arrived, so the attempt would otherwise stay open.
         """
         attempt = {name: body.get(name) for name in ("trial", "fence")}
         try:
             lost = read_as(AttemptLost, attempt, at=now, reason=str(why))
-        except ValueError:  # it names no attempt
+        except ValueError:  # the report names no attempt
             return
         log.warning("the attempt that reports this ends: %s", why)
         self._apply(lost)
 
     def _answer(self, reply: Reply | None) -> None:
-        """Send ``reply``, the answer to an objective's question, with this turn, if it is given."""
+        """Have this turn send ``reply`` to the objective that asked, unless ``reply`` is None."""
         if reply is not None:
             self._turn.effects.answers.append(reply)
 
     def _command(self, body: dict[str, Any], now: float) -> None:
-        """Carry out a client's command once. A repeated command gets the same reply again."""
+        """Carry out a client's command and have this turn send the reply.
+
+        A command that was carried out before, under the same id, is not repeated: its client gets
+        the same reply again.
+        """
         name = commands.id_of(body)
-        if body.get("kind") == "plan":  # a question: nothing of it is kept
+        if body.get("kind") == "plan":  # a question, which leaves no trace in the ledger
             plan = outlook(self.engine, now)
             self._turn.effects.answers.append(
                 (reply_name(name), json.dumps({"ok": True, "plan": plan}))
             )
             return
-        # Reporting called callbacks twice changes nothing, so no reply is kept for it either.
+        # A repeated report of called callbacks changes nothing, so its reply is not kept either.
         is_repeatable = body.get("kind") != "hear"
         reply = (
             (dict(self._turn.replies).get(name) or self._reply_to(name)) if is_repeatable else None
         )
         if reply is None:
             if body.get("kind") in _asking_ledger():
-                self._write(())  # it is asked for studies that are over
+                self._write(())  # so that the ledger has every study that is over
             try:
                 reply = json.dumps({"ok": True} | self._carry_out(body, now))
             except PenstockError as error:
@@ -317,8 +352,11 @@ class Runner:
         self._turn.effects.answers.append((reply_name(name), reply))
 
     def _carry_out(self, body: dict[str, Any], now: float) -> dict[str, Any]:
-        """Carry out a command. Returns the reply to its client."""
-        if body.get("kind") == "remember":  # the ledger keeps it, not the engine
+        """Carry out a command at time ``now`` and return the fields of the reply to its client.
+
+        Raises PenstockError if the command is refused.
+        """
+        if body.get("kind") == "remember":  # only the ledger keeps the entries
             self._turn.history += entries_from_bodies(body.get("entries"))
             return {}
         if body.get("kind") == "adopt":
@@ -335,7 +373,10 @@ class Runner:
             raise
 
     def _take_in(self, body: dict[str, Any], now: float) -> dict[str, Any]:
-        """Apply the event of a client's command; return the reply."""
+        """Make and apply the event of a client's command, and return the fields of the reply.
+
+        Raises PenstockError if the command is refused.
+        """
         event = commands.to_event(body, self.engine, now, self._ledger.past)
         if isinstance(event, StudySubmitted):
             for settle in of_ends("server", "settle"):
@@ -374,7 +415,11 @@ class Runner:
         return remaining if answered is None else min(remaining, answered)
 
     def _timed(self, now: float) -> None:
-        """Apply the events that are due by now: expired leases, changed devices, a due plan."""
+        """Apply the events that are due at time ``now``.
+
+        These are the findings of a survey, the answers of extensions and of users' samplers, and a
+        ``Tick`` if the engine wants to be woken.
+        """
         if now >= self._next_survey:
             self._next_survey = now + self._survey_every
             self._look(now)
@@ -409,7 +454,11 @@ class Runner:
     # -- deciding --------------------------------------------------------------------------------
 
     def _apply(self, event: Event) -> Refused | IllegalTransition | None:
-        """Apply one event to the engine, and collect its decisions. Return a refusal, or None."""
+        """Let the engine handle one event, and collect its decisions.
+
+        Returns None if the event was accepted. Otherwise the event is not written, and the reason
+        is returned: ``Refused`` for an event that does not count, ``IllegalTransition`` for a bug.
+        """
         try:
             decisions = self.engine.handle(event)
         except Refused as reason:
@@ -427,7 +476,11 @@ class Runner:
         return None
 
     def _answer_of(self, ask: Callable[[], T]) -> T | None:
-        """Return the engine's answer, after pausing the studies of extensions that break."""
+        """Return the result of ``ask``, a function of the engine.
+
+        If an extension raises, its studies are paused and ``ask`` is called again. Returns None if
+        an extension raises and has no studies left to pause.
+        """
         try:
             return ask()
         except BrokenExtension as broken:
@@ -435,14 +488,17 @@ class Runner:
             return self._answer_of(ask) if self._hold(broken) else None
 
     def _hold(self, broken: BrokenExtension) -> bool:
-        """Pause the studies of a broken extension; return True if any of them ran."""
+        """Pause the studies of a broken extension. Return False if there were none to pause."""
         pauses = list(hold_events(self.engine, broken, self._clock.now()))
         for event in pauses:
             self._apply(event)
         return bool(pauses)
 
     def _rebuild(self) -> None:
-        """Replace the engine, whose state may be half changed, by one without the last event."""
+        """Replace the engine by one that never saw the last event.
+
+        That event may have changed the engine's state in part.
+        """
         self._no_tick_before = self._clock.now() + self._survey_every
         self.broken = True
         self.engine = restore(self._ledger, self.engine.strategies, self._turn.events)
@@ -454,7 +510,7 @@ class Runner:
             self._apply(answer)
 
     def _plan(self) -> None:
-        """Answer the engine's questions to users' policies, until it asks no more."""
+        """Ask users' policies for the plans that the engine wants, until it wants no more."""
         while (ask := self.engine.state.plan_asked) is not None:
             if self._apply(answers.plans(self._policies, ask, self._clock.now())) is not None:
                 return

@@ -1,6 +1,7 @@
-"""Turns users' writes to the Optuna storage into events: trials, results and attributes.
+"""Turn users' writes to the Optuna storage into events: trials, results and attributes.
 
-Numbers may be given as texts, since NaN and infinities are no JSON. Attributes are JSON texts.
+A message may give a number as a text, because JSON has neither NaN nor infinities. Attributes are
+JSON texts.
 """
 
 from __future__ import annotations
@@ -34,20 +35,24 @@ from ....scheduler.state.state import EngineState, StudyState
 from ...common.who import LONGEST
 from ...extensions import of_ends
 
-#: The kinds of commands that need the study's trials, so that a study that is over is reopened.
+#: The kinds of commands that change the study's trials. If the study is over, the study is reopened
+#: for such a command.
 _REOPENING = ("add", "write")
-#: A function that returns the ledger's record and trials of a study that is over, by its id.
+#: A function that takes the id of a study that is over, and returns its record and its trials.
 FindPast = Callable[[str], tuple[StudyRecord, FinishedStudy]]
-#: A number in a message: NaN and infinities, which JSON lacks, are texts.
+#: A number in a message. NaN and infinities, which JSON lacks, are given as texts.
 Number = Annotated[float, Field(strict=False)]
-#: Words in which users say who they are, and why they decide so.
+#: A text in which a user says who they are, or why they make a decision.
 Words = Annotated[str, Field(max_length=LONGEST)]
 _WRITING = TypeAdapter(Writing)
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The state that a command is checked against, and the time at which the command came."""
+    """The engine and the time at which a command came, for the function that reads the command.
+
+    ``past`` reads a study that is over from the ledger.
+    """
 
     engine: Engine
     at: float
@@ -58,7 +63,10 @@ class Context:
         return self.engine.state
 
     def at_work(self, study: str) -> StudyState:
-        """Return a study that is not over. Raises UsageError if it is over or does not exist."""
+        """Return the study with the id ``study``.
+
+        Raises UsageError if the study is over or does not exist.
+        """
         if study in self.state.studies:
             return self.state.studies[study]
         if self.is_over(study):
@@ -66,7 +74,10 @@ class Context:
         raise UsageError(f"there is no study {study}")
 
     def trial_at_work(self, study: str, number: int) -> tuple[StudyState, Trial]:
-        """Return a study that is not over, and its trial ``number``, or raise UsageError."""
+        """Return the study with the id ``study`` and its trial ``number``.
+
+        Raises UsageError if the study is over, or if the study or the trial does not exist.
+        """
         study_state = self.at_work(study)
         trial = self.state.trials.get(trial_id(study, number))
         if trial is None:
@@ -79,7 +90,10 @@ class Context:
 
 
 def no_trial(name: str, number: object, trials: int) -> UsageError:
-    """Return the error for a trial number that a study with ``trials`` trials does not have."""
+    """Return the error for a trial number that does not exist in a study.
+
+    ``name`` is the study's name, and ``trials`` is the number of its trials.
+    """
     limit = f"its trials are 0 to {trials - 1}" if trials else "it has no trial yet"
     return UsageError(f"{name} has no trial {number}: {limit}")
 
@@ -87,11 +101,15 @@ def no_trial(name: str, number: object, trials: int) -> UsageError:
 def reopening(
     body: Mapping[str, Any], state: EngineState, at: float, find: FindPast
 ) -> StudyReopened | None:
-    """Return the event that reopens the study before the command's own event, or None.
+    """Return the event that reopens a finished study before the command's own event is applied.
 
-    A study whose trials ran here stays over until a command continues a trial; trials that its user
-    adds run when the study is extended. A study without code is opened again, so that its user can
-    train trials.
+    Returns None if the command does not need its study reopened, or if the study is not over.
+
+    A study without code is opened for good, so that its user can train more trials. Any other study
+    keeps its finished status while it is reopened. It starts to run again only if a command
+    continues one of its trials, or if its user extends the study.
+
+    Raises UsageError if the study cannot take trials from its user, or if an extension refuses.
     """
     name = str(body.get("study", ""))
     adds = body.get("kind") in _REOPENING
@@ -118,15 +136,18 @@ def reopening(
 
 
 def closing(reopened: StudyReopened) -> Event:
-    """Return the event that ends a study that was reopened for a command that was refused."""
+    """Return the event that ends a study again after its command was refused.
+
+    ``reopened`` is the event that reopened the study for the command.
+    """
     kind = StudyClosed if reopened.study.contract == "ask" else StudyStopped
     return kind(at=reopened.at, study=reopened.study.id)
 
 
 def must_count(event: Event, state: EngineState) -> bool:
-    """Return True if the command of ``event`` fails when the event is refused.
+    """Return True if a command must fail when the engine refuses its ``event``.
 
-    The exception is a call that an objective repeats: it is answered as before.
+    The exception is a call that an objective repeats: the reply of the first call is sent again.
     """
     if isinstance(event, TrialAdded) and event.call:
         study = state.studies.get(event.trial.rpartition("-")[0])
@@ -135,7 +156,11 @@ def must_count(event: Event, state: EngineState) -> bool:
 
 
 def answer(event: Event, state: EngineState) -> dict[str, Any]:
-    """Return the fields of the reply to the command that became ``event``, apart from ``ok``."""
+    """Return the fields of the reply to a command, except for the field ``ok``.
+
+    ``event`` is the event that the command became, and ``state`` is the engine's state after the
+    event.
+    """
     if isinstance(event, TrialAdded):
         study = state.studies.get(event.trial.rpartition("-")[0])
         trial = study.calls.get(event.call) if study is not None else None
@@ -144,7 +169,10 @@ def answer(event: Event, state: EngineState) -> dict[str, Any]:
 
 
 def writing_of(body: Mapping[str, Any]) -> Writing:
-    """Return a message's writes. Raises ValueError or TypeError if they are malformed."""
+    """Return the writes in a message: attributes, suggested parameters and intermediate values.
+
+    Raises ValueError or TypeError if a write is malformed.
+    """
     suggestions = [ArgsKwargs(tuple(each)) for each in body.get("suggestions", ())]
     writing = _WRITING.validate_python({**body, "suggestions": suggestions})
     texts = [each.distribution for each in writing.suggestions]
@@ -237,7 +265,11 @@ def _deleted(context: Context, study: str) -> Event:
 
 
 def _local(context: Context, study: str) -> StudyState:
-    """Return a study that is not over, to which its user may add trials. Raises UsageError."""
+    """Return the study with the id ``study``, to which its user may add trials.
+
+    Raises UsageError if the study is over, does not exist, or is not local (a local study's sampler
+    runs in the trainer or with the user).
+    """
     study_state = context.at_work(study)
     if not study_state.spec.local:
         raise UsageError(f"{study_state.spec.name} takes no trials of its user's")
@@ -251,8 +283,8 @@ def _values(values: list[float], spec: StudySpec) -> tuple[float, ...]:
     return tuple(values)
 
 
-#: The functions of the commands that objectives may send, too, by kind (compare
-#: ``app.server.runner.commands.COMMANDS``).
+#: The functions that read commands which objectives may send, too, by kind. All commands are in
+#: ``app.server.runner.commands.COMMANDS``.
 COMMANDS: dict[str, Callable[..., Event]] = {
     "add": _added,
     "write": _written,

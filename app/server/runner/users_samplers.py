@@ -1,16 +1,18 @@
-"""Samplers of users' classes: each draws in a process of its own, and nobody waits for it.
+"""Samplers of users' classes: each draws in a child process, and the scheduler never waits for it.
 
-Theory of operation. Where the scheduler samples, a sampler object of a user's class is unknown
-code: it may raise, hang, or print. So it runs in a child process, one for each study
-(``tasks.objectives.sampling``), with a line of JSON for each question and each answer. Meanwhile
-the scheduler goes on: it looks for answers at each turn, soon after a question and then less and
-less often. An answer is checked, and becomes an event, so a replay needs no sampler. A question
-that was not answered when the scheduler ended is asked again by its successor.
+Theory of operation. A sampler object of a user's class is unknown code: it may raise, hang, or
+print. So it runs in a child process, one for each study (``tasks.objectives.sampling``). Each
+question and each answer is one line of JSON. The scheduler's loop goes on meanwhile. It looks for
+the answer at each turn, soon after the question and then less and less often. The scheduler checks
+an answer and turns it into an event, so a replay needs no sampler. If the scheduler ends before an
+answer comes, its successor asks the question again.
 
-A question carries what has changed in the study's trials since the last one. Trials are shown in
-the same form as to the scheduler's own samplers (``study_view``). If a sampler raises, takes too
-long or draws outside the space, the study fails; if the question was for one parameter of a running
-objective, only that trial fails. A child that was killed is started again, once for each question.
+A question carries the changes of the study's trials since the last question. The child sees trials
+in the form in which the scheduler's own samplers see them (``study_view``).
+
+The study fails if its sampler raises, takes too long or draws outside the space. If the question
+was for one parameter of a running objective, only that trial fails. If a child is killed by a
+signal, it is started again, at most once for each question.
 """
 
 from __future__ import annotations
@@ -46,17 +48,18 @@ from .reports import Question
 
 log = logging.getLogger(__name__)
 
-#: Seconds until a question that could not be asked, due to the machine or ledger, is tried again.
+#: Seconds until a question is tried again after the machine or the ledger prevented it.
 RETRY_AFTER = 1.0
-#: Seconds that a sampler may take for one configuration or parameter.
+#: Seconds that a sampler may take for each configuration, or for one parameter.
 DRAW_TIMEOUT = 60.0
-#: Seconds in which the process must have imported Optuna and loaded the sampler.
+#: Seconds in which a new child process must import Optuna and load the sampler.
 START_WITHIN = 60.0
-#: The number of results at a rung from which a sampler is shown that rung.
+#: The number of results that a rung must have before a sampler is shown results of that rung.
 LEAST = 10
-#: The most bytes of an answer.
+#: The largest size of an answer, in bytes.
 LONGEST = 16 << 20
-#: The environment of the process: the machine usually trains as well.
+#: Environment variables that limit the child process to one thread, because the machine usually
+#: trains trials at the same time.
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 _COMMAND = (sys.executable, "-P", "-m", "penstock.tasks.objectives.sampling")
 _ANEW = (
@@ -64,31 +67,36 @@ _ANEW = (
     " ended"
 )
 
-#: A function that returns what objectives have written in a study since its last call.
+#: A function that returns the writes of a study's objectives since its last call.
 Follow = Callable[[], Sequence[Update]]
 
 
 @dataclass(slots=True)
 class _Job:
-    """A question that waits for its answer: an ``Ask``, or a parameter of a running objective."""
+    """A question that waits for its answer: a request for configurations, or for one parameter.
+
+    ``tries`` counts the child processes that were killed while the question waited.
+    """
 
     asked: Ask | Question
     tries: int = 0
 
 
 class _Sampler:
-    """The sampler of one study."""
+    """The sampler of one study, with its child process and its queue of questions."""
 
     def __init__(self, spec: StudySpec, store: str, follow: Follow) -> None:
         self.spec = spec
         self.jobs: deque[_Job] = deque()
-        #: The time at which the first job was sent, or None if it was not sent yet.
+        #: The time (monotonic, in seconds) at which the wait for the child's next line began. None
+        #: if the first job was not sent yet.
         self.since: float | None = None
-        #: The time before which the sampler is not asked again, and the trouble with the machine or
-        #: the ledger that is the reason.
+        #: The time (monotonic, in seconds) before which the sampler is not asked again. It is set
+        #: after trouble with the machine or the ledger; ``_trouble`` has the error's text.
         self.not_before = 0.0
         self._trouble = ""
-        #: True if the process was restarted since a trial was drawn, and this was not reported yet.
+        #: True if the child process was started again after trials were drawn, and the user was not
+        #: told yet.
         self.anew = False
         self._store = store
         self._follow = follow
@@ -107,7 +115,7 @@ class _Sampler:
     # -- asking ----------------------------------------------------------------------------------
 
     def begin(self, trials: Sequence[Trial]) -> None:
-        """Send the first job; if the machine or the ledger is in trouble, try again later."""
+        """Send the first question. If the machine or ledger prevents it, retry after a pause."""
         try:
             self._begin(trials)
             self._trouble = ""
@@ -122,7 +130,11 @@ class _Sampler:
             self.not_before = time.monotonic() + RETRY_AFTER
 
     def _begin(self, trials: Sequence[Trial]) -> None:
-        """Send the first job. If the process is new, send the sampler before it."""
+        """Send the first question, after the sampler itself if the child process is new.
+
+        Raises OSError if the process cannot be started, and BackendError if the ledger cannot be
+        read.
+        """
         if self._child is None:
             self._child = LineProcess(_COMMAND, {**os.environ, **_ONE_THREAD})
             self._loading = True
@@ -165,7 +177,10 @@ class _Sampler:
         }
 
     def _updates(self, trials: Sequence[Trial]) -> list[Update]:
-        """Return the changes of trials as samplers see them. Observations come before trial 0."""
+        """Return the changes of trials since the last question, in the form that the child reads.
+
+        The numbers of the study's observations (results from earlier studies) come before trial 0.
+        """
         first, spec = len(self.spec.observations), self.spec
         self._view.show(trials, self._least, spec.observations)
         updates: list[Update] = []
@@ -205,9 +220,9 @@ class _Sampler:
     # -- hearing ---------------------------------------------------------------------------------
 
     def hear(self, trials: Sequence[Trial]) -> dict[str, Any] | None:
-        """Return the answer to the first job; None if there is none yet.
+        """Return the child's answer to the first question, or None if the answer has not arrived.
 
-        Raises UsageError, with the sampler's failure, if there will be none.
+        Raises UsageError with the reason if the sampler has failed.
         """
         assert self._child is not None
         assert self.since is not None
@@ -229,7 +244,10 @@ class _Sampler:
         return answer
 
     def _check_silence(self, child: LineProcess) -> None:
-        """Raise UsageError if no answer will come; let a process that was killed start again."""
+        """Raise UsageError if the child will not answer.
+
+        A child that was killed by a signal for the first time is started again with the next turn.
+        """
         job, waited = self.jobs[0], time.monotonic() - (self.since or 0.0)
         if child.silent:
             status = child.end()
@@ -250,23 +268,31 @@ class _Sampler:
             raise UsageError(f"gave an answer of more than {LONGEST >> 20} MiB")
 
     def close(self) -> None:
-        """End the process, if there is one."""
+        """End the child process, if there is one."""
         if self._child is not None:
             self._child.end()
         self._child = self.since = None
 
 
 class UsersSamplers:
-    """Asks samplers of users' classes, and turns their answers into events."""
+    """The samplers of users' classes, of all studies, whose answers become events."""
 
     def __init__(self, store: str, follow: Callable[[str], Follow]) -> None:
-        """``store`` has code by value; ``follow`` returns the reader of a study's new writes."""
+        """Create the object without any sampler.
+
+        A study's sampler is added with its first question. ``store`` is the URI of the store with
+        code by value. ``follow`` takes a study's id and returns the function that reads the new
+        writes of the study's objectives.
+        """
         self._store = store
         self._follow = follow
         self._samplers: dict[str, _Sampler] = {}
 
     def ask(self, spec: StudySpec, asked: Ask | Question) -> None:
-        """Ask for configurations, or for a parameter. A question that waits is not repeated."""
+        """Queue a question for configurations or for a parameter.
+
+        Nothing happens if the same question is in the queue already.
+        """
         sampler = self._samplers.get(spec.id)
         if sampler is None:
             sampler = _Sampler(spec, self._store, self._follow(spec.id))
@@ -277,7 +303,8 @@ class UsersSamplers:
     def begin(self, state: EngineState) -> None:
         """Ask each sampler that has no question pending.
 
-        Call this once the ledger has all of ``state``.
+        Call this after everything in ``state`` is in the ledger. Stale questions are dropped, and
+        samplers of studies that are over are closed.
         """
         for study, sampler in list(self._samplers.items()):
             if study not in state.studies:
@@ -291,14 +318,20 @@ class UsersSamplers:
                 sampler.begin(answers.trials_of(state, study))
 
     def due(self) -> float | None:
-        """Return the seconds until ``answers`` is worth a call; None if no question is pending."""
+        """Return the seconds until ``answers`` should be called.
+
+        Returns None if no question is pending.
+        """
         since = [each.since for each in self._samplers.values() if each.since is not None]
         if not since:
             return None
         return min(0.25, max(0.002, (time.monotonic() - max(since)) / 4))
 
     def answers(self, state: EngineState, at: float) -> Iterator[answers.Outcome]:
-        """Yield answers. The engine must handle each one's event before the next is taken."""
+        """Yield the outcomes of answers that have arrived.
+
+        The caller must let the engine handle each outcome's event before it takes the next outcome.
+        """
         for study, sampler in list(self._samplers.items()):
             if sampler.since is None or study not in state.studies:
                 continue
@@ -322,14 +355,14 @@ class UsersSamplers:
                 yield Remarked(at=at, trial=trial, fence=fence, text=_ANEW), None
 
     def close(self) -> None:
-        """End all processes."""
+        """End the child processes of all samplers."""
         for sampler in self._samplers.values():
             sampler.close()
         self._samplers = {}
 
 
 def _is_stale(asked: Ask | Question, state: EngineState) -> bool:
-    """Return True if nobody waits for the answer any more."""
+    """Return True if nobody waits for the answer to ``asked`` any more."""
     if isinstance(asked, Ask):
         return asked.index not in state.studies[asked.study].asks
     trial = state.trials.get(asked.trial)
