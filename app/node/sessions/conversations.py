@@ -1,14 +1,16 @@
-"""Sort a trainer's messages by the run that each belongs to.
+"""Sort a trainer's messages by the run that each message belongs to.
 
-Theory of operation. A trainer may have several *runs* open: segments that it was given and that are
-not over. All runs share one socket. Each message carries the trial and the fence of its run, and
-each run has a session that waits for the run's messages. One of the waiting sessions reads the
-socket for all. It puts messages for other sessions aside, and wakes these. When it has its own
-message, the next session reads. So with one run open, the usual case, no other thread is involved.
+Theory of operation. A trainer may have several open *runs*: segments that the trainer was given and
+that are not over. All runs share one socket. Each message names the trial and the fence (the number
+of the attempt) of its run, and each run has a session that waits for the run's messages.
 
-A message about a state that became durable belongs to no run: the reading session hands it on. A
-message of a run that is not open any more, because it was fenced off, is dropped. If the trainer
-has ended, all sessions are told.
+One of the waiting sessions reads the socket for all of them. It stores messages for other sessions
+and wakes these sessions. When it has its own message, the next session takes over the reading. So
+with one open run, which is the usual case, no other thread is involved.
+
+A message about a state that became durable belongs to no run. The session that reads it passes it
+on to the worker. A message of a run that is no longer open, because the run was fenced off, is
+dropped. If the trainer has ended, all sessions are told.
 """
 
 from __future__ import annotations
@@ -21,19 +23,20 @@ from contextlib import contextmanager
 from typing import Any
 
 Message = dict[str, Any]
-#: A run: its trial and its fence.
+#: The key of a run: the id of its trial and its fence.
 Key = tuple[str, int]
 
-#: Messages of no single run.
+#: The kinds of messages that belong to no single run.
 _DURABLE = ("durable", "undurable")
 
 
 class TrainerGone(Exception):
-    """Raised if the trainer's process has ended or sent an invalid message. The text says how.
+    """The trainer's process has ended or sent an invalid message. The text of the error says how.
 
-    ``code`` is the exit status if the process ended itself, ``error`` the uncaught exception.
-    ``lost``: it is unknown how the process ended, because the launcher process has gone or does not
-    answer. ``unfit``: the study's environment cannot start a trainer that the worker can use.
+    ``code`` is the exit status if the process ended itself, and ``error`` is the uncaught exception
+    that ended it. ``lost`` is True if nobody knows how the process ended, because the launcher
+    process is gone or does not answer. ``unfit`` is True if the study's environment cannot start a
+    trainer that the worker can use.
     """
 
     def __init__(
@@ -53,20 +56,22 @@ class TrainerGone(Exception):
 
 
 class Conversations:
-    """The open runs of one trainer. Any thread may call its methods."""
+    """The open runs of one trainer. Any thread may call the methods."""
 
     def __init__(self, read: Callable[[float], Message | None]) -> None:
-        """``read(timeout)`` returns the next message, or None after ``timeout`` seconds.
+        """Create an object without open runs.
 
-        It may raise ``TrainerGone``. One thread at a time calls it.
+        ``read(timeout)`` returns the trainer's next message, or None after ``timeout`` seconds. It
+        may raise TrainerGone. Only one thread at a time calls it.
         """
         self._read = read
         self._open: dict[Key, deque[Message]] = {}
         self._changed = threading.Condition(threading.Lock())
         self._reading = False
-        #: The number of threads that wait to read alone. Sessions let them go first.
+        #: The number of threads that wait in ``reading_alone``. Sessions let these threads go
+        #: first.
         self._waiting = 0
-        #: Number of threads that wait for a change.
+        #: The number of threads that wait for a change.
         self._asleep = 0
         self._loss: TrainerGone | None = None
 
@@ -76,7 +81,10 @@ class Conversations:
         return len(self._open)
 
     def begin(self, run: Key) -> bool:
-        """Open a run before the trainer hears of it; return True if others are open already."""
+        """Open a run, before the trainer is told of the run.
+
+        Return True if other runs are open already.
+        """
         with self._changed:
             behind = bool(self._open)
             self._open[run] = deque()
@@ -90,8 +98,8 @@ class Conversations:
     def next(self, run: Key, timeout: float, durable: Callable[[Message], None]) -> Message | None:
         """Return the next message of an open run, or None after ``timeout`` seconds.
 
-        ``durable`` is called with each message about a state that became durable or could not.
-        Raises ``TrainerGone`` once all earlier messages have been read.
+        ``durable`` is called with each message that says that a state became durable or could not.
+        Raises TrainerGone if the trainer has ended and all its earlier messages have been read.
         """
         deadline = time.monotonic() + timeout
         with self._changed:
@@ -107,7 +115,7 @@ class Conversations:
                 if message is not None and message.get("op") in _DURABLE:
                     with self._unlocked():
                         durable(message)
-                # Also where the trainer talks of other runs without a pause.
+                # This also ends the wait if the trainer sends messages of other runs all the time.
                 if not self._open[run] and not self._loss and time.monotonic() >= deadline:
                     return None
 
@@ -115,7 +123,7 @@ class Conversations:
         return self._reading or self._waiting > 0
 
     def _wait(self, timeout: float | None = None) -> bool:
-        """Wait for a change; return False if there is none in ``timeout`` seconds."""
+        """Wait for a change. Return False if nothing changes in ``timeout`` seconds."""
         self._asleep += 1
         try:
             return self._changed.wait(timeout)
@@ -123,13 +131,13 @@ class Conversations:
             self._asleep -= 1
 
     def _wake(self) -> None:
-        """Wake the threads that wait for a change. With one run open, the usual case, none does."""
+        """Wake the threads that wait for a change. With one run open, no thread waits."""
         if self._asleep:
             self._changed.notify_all()
 
     @contextmanager
     def _unlocked(self) -> Iterator[None]:
-        """Release the lock while the body runs, so that other threads may take it."""
+        """Release the lock while the body of the ``with`` statement runs."""
         self._changed.release()
         try:
             yield
@@ -137,7 +145,10 @@ class Conversations:
             self._changed.acquire()
 
     def _read_for_all(self, timeout: float) -> Message | None:
-        """Read and return one message, also put to its run; None after ``timeout`` seconds."""
+        """Read one message, store it for its run, and return it.
+
+        Return None after ``timeout`` seconds.
+        """
         message: Message | None = None
         loss: TrainerGone | None = None
         self._reading = True
@@ -161,15 +172,16 @@ class Conversations:
             return
         try:
             run = self._open.get((message.get("trial", ""), message.get("fence", 0)))
-        except TypeError:  # of a list, say: it is no run's
+        except TypeError:  # an unhashable value, such as a list, which names no run
             return
         if run is not None:
             run.append(message)
 
     def read_now(self) -> Message | None:
-        """Return a message that has arrived, also put to its run if that is open, or None.
+        """Return a message that has already arrived, or None if there is none.
 
-        Call within ``reading_alone``. A run may have been opened since. Raises ``TrainerGone``.
+        If the message's run is open, the message is also stored for the run. Call this within
+        ``reading_alone``. Raises TrainerGone if the trainer has ended.
         """
         message = self._read(0.0)
         if message is not None:
@@ -180,9 +192,10 @@ class Conversations:
 
     @contextmanager
     def reading_alone(self, *, wait: bool) -> Iterator[bool]:
-        """Keep other threads from reading, and yield True.
+        """Keep other threads from reading the socket while the body of the ``with`` statement runs.
 
-        If another thread reads now, wait for it, or yield False without ``wait``.
+        If another thread is reading now, the call waits for that thread. Without ``wait``, it
+        yields False at once in that case, and True otherwise.
         """
         with self._changed:
             self._waiting += wait

@@ -1,4 +1,4 @@
-"""Describe how a trainer's process ended, and whether its environment can run one."""
+"""Describe how a trainer's process ended, and whether a study's environment can run a trainer."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from ...extensions import end_of
 from .conversations import TrainerGone
 
 VERSION = version("penstock")
-#: The names of packages as they are shown before their versions.
+#: The names of packages as messages show them.
 _TITLES = {"penstock": "Penstock", "python": "Python"}
-#: Python's message if Penstock is not installed.
+#: The text of Python's error if Penstock is not installed.
 _NO_PENSTOCK = re.compile(r"No module named '?penstock")
-#: The most processes left behind that a message names.
+#: The largest number of leftover processes that a message names.
 _NAMED = 5
 
 
 def ending(status: int, left: Sequence[str], error: str) -> TrainerGone:
-    """Return the error for a process that ended with ``status`` and an uncaught ``error``.
+    """Return the error for a trainer process that has ended.
 
-    ``left`` names the processes that it had left running, which were ended. A status of
-    ``PIPE_CLOSED`` says that the process had lost its socket.
+    ``status`` is the exit status, or the negative number of the signal that ended the process. The
+    status ``PIPE_CLOSED`` means that the process had lost its socket. ``left`` names the processes
+    that the trainer had started and that were ended after it. ``error`` is the uncaught exception
+    in the trainer's log, or empty.
     """
     code = None
     if status == PIPE_CLOSED:
@@ -42,9 +44,10 @@ def ending(status: int, left: Sequence[str], error: str) -> TrainerGone:
 
 
 def unfit(environment: str, status: int, said: str) -> TrainerGone:
-    """Return the error for a trainer that ended before it was ready in ``environment``.
+    """Return the error for a trainer that ended before it was ready, in a study's ``environment``.
 
-    ``said`` is the last line of its log.
+    ``status`` is the exit status (negative for a signal), and ``said`` is the error in the
+    trainer's log.
     """
     if _NO_PENSTOCK.search(said):
         return TrainerGone(f"{environment} has no Penstock: {_advice(environment)}", unfit=True)
@@ -54,7 +57,7 @@ def unfit(environment: str, status: int, said: str) -> TrainerGone:
 
 
 def versions_of(environment: str, ready: Mapping[str, Any]) -> str:
-    """Return the environment's versions in words, from its trainer's ``ready`` message.
+    """Return the versions in a study's environment as words, from its trainer's ``ready`` message.
 
     Raises TrainerGone if the environment has another version of Penstock than the worker.
     """
@@ -73,7 +76,7 @@ def _advice(environment: str) -> str:
 
 
 def _signal(status: int) -> str:
-    """Return a signal's number and name: ``signal 11 (SIGSEGV)``."""
+    """Return the number and the name of the signal in ``status``, as in ``signal 11 (SIGSEGV)``."""
     try:
         return f"signal {-status} ({signal.Signals(-status).name})"
     except ValueError:  # a real-time signal has no name

@@ -1,4 +1,4 @@
-"""A worker's calls to the broker (claims, reports, questions), repeated while it is away."""
+"""A worker's calls to the broker (claims, reports and questions), with retries during an outage."""
 
 from __future__ import annotations
 
@@ -29,26 +29,27 @@ from ...broker.dropped import Dropped
 
 log = logging.getLogger(__name__)
 
-#: Seconds for which a report is repeated while the broker is away. The lease has expired long
-#: before that, but the trial stays warm in its trainer.
+#: Seconds for which a report is retried while the broker is away. The attempt's lease expires long
+#: before the end of this time, but the trial stays warm in its trainer.
 REPORT_TIMEOUT = 60.0
-#: Seconds for which a claim is repeated: the scheduler soon sends an unclaimed message again.
+#: Seconds for which a claim is retried. It is short, because the scheduler soon dispatches a
+#: segment again that no worker has claimed.
 CLAIM_TIMEOUT = 5.0
-#: Seconds between two checks that a rendezvous is still needed.
+#: Seconds between two checks whether a waiting gang is still needed.
 RENDEZVOUS_POLL = 0.25
-#: Seconds after which an unanswered question is repeated (the scheduler may have been killed).
+#: Seconds after which a question without an answer is repeated. The scheduler may have been killed.
 ASK_TIMEOUT = 2.0
-#: The pauses of repeated calls.
+#: The pauses, in seconds, between retries of a call.
 PAUSES = Backoff(first=0.02, longest=1.0)
 
-#: The trainers of a gang, as its ranks receive them.
+#: The reader for the JSON list of a gang's trainers, which each rank receives.
 _IDENTITIES = TypeAdapter(tuple[str, ...])
 
 _T = TypeVar("_T")
 
 
 class Link:
-    """A worker's connection to the broker. Its methods may be called from any thread."""
+    """A worker's connection to the broker. Any thread may call the methods."""
 
     def __init__(self, url: str) -> None:
         self.client = connection.connect(url)
@@ -58,7 +59,11 @@ class Link:
         self._dropped = Dropped()
 
     def open(self, text: object, mark: object) -> SegmentTask:
-        """Return the task in a message. Raises Forged, or BackendError if no key can be had."""
+        """Return the task in a message, after a check of its seal.
+
+        Raises Forged if the seal is wrong, and BackendError if the installation's key cannot be
+        read.
+        """
         try:
             return open_task(self._key, text, mark)
         except Forged:
@@ -79,10 +84,11 @@ class Link:
         return installation.key
 
     def address(self) -> str:
-        """Return the address of this node at which other nodes reach its trainers.
+        """Return the address of this node at which trainers on other nodes can reach its trainers.
 
-        It is the node's own end of a connection to the broker. The broker may see another machine's
-        address instead, if the node is behind a NAT or a proxy.
+        The address is the local end of a connection from this node to the broker. The broker may
+        see a different address if the node is behind a NAT or a proxy. Raises BackendError if the
+        broker stays away.
         """
         if self.url.startswith("redis+socket://"):
             return "127.0.0.1"
@@ -98,10 +104,10 @@ class Link:
         return self._retry(REPORT_TIMEOUT, look)
 
     def claim(self, task: SegmentTask, owner: str, trainer: str = "") -> str:
-        """Claim a segment; return ``ok``, or the reason for a refusal. Raises BackendError.
+        """Claim a segment for ``owner``. Return ``ok``, or the reason why the claim is refused.
 
         The reasons are ``stale``, ``done`` and ``dup``. ``trainer`` is the identity of the trainer
-        that will be this rank of a gang.
+        that will be this rank (member) of a gang. Raises BackendError if the broker stays away.
         """
         ranks = range(len(task.queues)) if len(task.queues) > 1 else ()
         rendezvous = [protocol.rendezvous_key(task.trial, task.fence, rank) for rank in ranks]
@@ -117,7 +123,8 @@ class Link:
     def rendezvous(self, task: SegmentTask, still: Callable[[], bool]) -> tuple[str, ...] | None:
         """Return the identities of the gang's trainers by rank, once all ranks have claimed.
 
-        Returns None if ``still()`` becomes false before that.
+        Returns None if ``still()`` becomes false or the worker closes before that, or if the list
+        of trainers cannot be read.
         """
         while still() and not self.closing.is_set():
             identities = self._retry(REPORT_TIMEOUT, lambda: self._meeting(task))
@@ -130,12 +137,12 @@ class Link:
         return None
 
     def _meeting(self, task: SegmentTask) -> str | None:
-        """Return the gang's trainers as JSON; None if not all ranks have claimed within a moment.
+        """Return the gang's trainers as JSON, or None if not all ranks have claimed.
 
-        The last claim leaves a list of the trainers for each rank, which wakes the rank. The list
-        may be gone: the answer with it was lost on the way, or this rank's trainer took longer to
-        start than the list is kept. Then the trainers are read from the attempt's own record, which
-        has them as long as the attempt counts.
+        The last claim writes a list of the trainers for each rank, and the list wakes the worker
+        that waits for it. The list may be missing: the answer may have been lost, or the list may
+        have expired while this rank's trainer was starting. The trainers are then read from the
+        attempt's record on the broker, which is valid as long as the attempt counts.
         """
         key = protocol.rendezvous_key(task.trial, task.fence, task.rank)
         woken: Any = self.client.blpop([key], timeout=RENDEZVOUS_POLL)
@@ -156,11 +163,13 @@ class Link:
         closes: bool,
         sampled: Sequence[Any] = (),
     ) -> str:
-        """Report under the fence: ``ok``, ``cut`` (accepted; close soon), ``done`` or ``stale``.
+        """Send a report under the task's fence, and return the broker's answer.
 
-        The parameters in ``sampled`` are announced before the report, in the same round trip.
+        The answer is ``ok``, ``cut`` (accepted, but close the segment soon), ``done`` or ``stale``.
+        ``closes`` is True if the report ends the attempt. The parameters in ``sampled`` are
+        announced to the study's other trials before the report, in the same round trip.
 
-        Raises BackendError if the broker stays away, ValueError if ``body`` is not JSON.
+        Raises BackendError if the broker stays away, and ValueError if ``body`` is not JSON.
         """
         text = dumps(body)
         keys = (*self._keys(task), protocol.REPORTS)
@@ -182,9 +191,10 @@ class Link:
         *,
         still: Callable[[], bool],
     ) -> dict[str, Any] | None:
-        """Repeat the question ``body`` until the scheduler answers it, and return the answer.
+        """Send the question ``body`` until the scheduler answers it, and return the answer.
 
-        Returns None if the attempt is fenced off, or if ``still()`` becomes false.
+        Returns None if the attempt is fenced off, or if ``still()`` becomes false. Raises
+        BackendError if the broker stays away.
         """
         name = protocol.reply_name(uuid4().hex)
         question = {**body, "reply": name}
@@ -204,10 +214,10 @@ class Link:
         return None
 
     def announce(self, task: SegmentTask, owner: str, sampled: Sequence[Any]) -> None:
-        """Show the study's other trials the parameters that this trial has sampled.
+        """Announce the parameters that this trial has sampled to the study's other trials.
 
-        An announcement is not repeated, so it may be lost. Does nothing if the attempt does not
-        count. Raises BackendError if the broker is away.
+        An announcement is not retried, so it may be lost. Nothing happens if the attempt no longer
+        counts. Raises BackendError if the broker is away.
         """
         with connection.translate_errors(self.url):
             self._answers([self._announcement(task, owner, sampled)])
@@ -234,7 +244,7 @@ class Link:
         answers = self._retry(REPORT_TIMEOUT, lambda: self._answers(commands))
         ahead, entries = answers[0] or [], answers[1] or []
         goes_on = bool(entries) and entries[0][0] == end
-        if not goes_on and end != "0":  # what was read last is gone: all is read again
+        if not goes_on and end != "0":  # the entry that was read last is gone: read all again
             again = [("XRANGE", streams[1], "-", "+")]
             [entries] = self._retry(REPORT_TIMEOUT, lambda: self._answers(again))
         texts = self._sealed(streams[1], entries[goes_on:])
@@ -245,7 +255,10 @@ class Link:
         return " ".join(ends), [*self._sealed(streams[0], ahead), *texts]
 
     def _sealed(self, stream: str, entries: Sequence[tuple[str, Any]]) -> list[str]:
-        """Return the texts in ``entries`` that have this installation's seal."""
+        """Return the texts in ``entries`` that have this installation's seal.
+
+        Note the others as dropped.
+        """
         texts = []
         for _, raw in entries:
             fields = protocol.pairs(raw)
@@ -256,7 +269,10 @@ class Link:
         return texts
 
     def _answers(self, commands: Sequence[protocol.Command]) -> list[Any]:
-        """Return the answers to ``commands``, from one round trip. Raises the first error."""
+        """Send ``commands`` in one round trip and return their answers.
+
+        Raises RedisError if any of the commands failed.
+        """
         answers = protocol.execute(self.client, commands)
         for answer in answers:
             if isinstance(answer, redis.RedisError):
@@ -264,7 +280,10 @@ class Link:
         return answers
 
     def durable(self, body: dict[str, Any]) -> protocol.Command:
-        """Return the command that records a durable state. Verified content needs no fence."""
+        """Return the command that reports a durable state to the scheduler.
+
+        No fence is needed: the content of the state was verified.
+        """
         return ("XADD", protocol.REPORTS, "*", *protocol.sealed(self._key, dumps(body)))
 
     def _keys(self, task: SegmentTask) -> tuple[str, str]:
@@ -285,6 +304,6 @@ class Link:
 
 
 def _is_whole(texts: Sequence[str]) -> bool:
-    """Return True if ``texts``, the first texts of a stream, have a study's whole history."""
+    """Return True if ``texts``, the first texts of a stream, contain a study's whole history."""
     marks = ((at, protocol.WHOLE.fullmatch(text)) for at, text in enumerate(texts))
     return any(mark is not None and at >= int(mark[1]) for at, mark in marks)

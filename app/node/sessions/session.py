@@ -27,22 +27,25 @@ from .trainer import Trainer
 
 log = logging.getLogger(__name__)
 
-#: Seconds (plus the time of a step) after which a trainer that was told to stop is killed.
+#: Seconds after which a trainer that was told to stop is killed. The time of a step is added.
 STOP_GRACE = 2.0
-#: Seconds after which a trainer that stands still is replaced: a trainer that is not ready yet, or
-#: a member of a gang, whose other members wait for it.
+#: Seconds after which a trainer that stands still is replaced. This applies to a trainer that is
+#: not ready yet, and to a member of a gang, because the gang's other members wait for it.
 STILL_LIMIT = 15.0
-#: Seconds that a member of a broken gang waits before it reports, so that the member that knows the
-#: reason reports first.
+#: Seconds that a member of a broken gang waits before it reports. Another member may know the
+#: reason and should report first.
 BROKEN_GRACE = 0.5
-#: The most seconds between two looks at the clock.
+#: The longest time in seconds between two checks of the time limits.
 POLL_INTERVAL = 0.5
-#: Seconds for which an announcement waits for more parameters, or for a report to travel with.
+#: Seconds for which an announcement waits, so that it can be sent with more parameters or a report.
 LINGER = 0.001
 
 
 class Session:
-    """One segment's session. The slot's thread calls ``run``, the keeper's ``on_beat``."""
+    """The session of one segment.
+
+    The slot's thread calls ``run``; the keeper's calls ``on_beat``.
+    """
 
     def __init__(
         self,
@@ -59,9 +62,9 @@ class Session:
         self.owner = owner
         self.trainer: Trainer | None = None
         self.fenced_off = False
-        #: The identities of a gang's trainers by rank; empty without a gang.
+        #: The identities of a gang's trainers by rank. Empty if the segment runs on one device.
         self.members: tuple[str, ...] = ()
-        #: When the claim was granted (monotonic seconds).
+        #: The time (monotonic, in seconds) at which the claim was granted.
         self.claimed_at = time.monotonic()
         self._text = text
         self._link = link
@@ -75,16 +78,19 @@ class Session:
         # True while the run waits behind others in the trainer.
         self._waiting = False
         self._stop_by = 0.0
-        # When the trainer heard of the run, on the run's own clock.
+        # The time on the run's own clock at which the trainer was told of the run.
         self._sent_at = 0.0
-        # Seconds from the claim until the trainer heard of it.
+        # Seconds from the claim until the trainer was told of the run.
         self._before = 0.0
         self._limit = TimeLimit(task, self._clock)
         self._stillness = Stillness()
         self._reports = Reports(task, owner, link, self.on_beat, lambda: self.fenced_off)
 
     def on_beat(self, beat: int) -> None:
-        """Handle the broker's answer on the lease: -1 fenced off, 1 a cut is wanted, 0 go on."""
+        """Handle the broker's answer to a renewal of the lease.
+
+        ``beat`` is -1 if the attempt is fenced off, 1 if the segment is to be cut, and 0 otherwise.
+        """
         with self._lock:
             if self._over or self.fenced_off:
                 return
@@ -100,12 +106,12 @@ class Session:
                     self._tell(self.trainer, "cut")
 
     def _tell(self, trainer: Trainer, op: str, **fields: Any) -> None:
-        """Send a message about this run to its trainer."""
+        """Send the trainer a message about this session's run."""
         trial, fence = self.run_key
         trainer.send({"op": op, "trial": trial, "fence": fence, **fields})
 
     def run(self, trainer: Trainer) -> Result:
-        """Run the segment in ``trainer``. Returns the result that Flower shows."""
+        """Run the segment in ``trainer``. Return the result that Flower shows."""
         self._waiting = trainer.conversations.begin(self.run_key)
         try:
             return self._run(trainer)
@@ -117,7 +123,10 @@ class Session:
             trainer.conversations.end(self.run_key)
 
     def without_trainer(self, why: OSError) -> Result:
-        """Report that the segment has no trainer, because of ``why``; return Flower's result."""
+        """Report that no trainer could be started, because of ``why``.
+
+        Return the result for Flower.
+        """
         if self._link.closing.is_set():
             return self._reports.lost("its worker was stopped")
         if isinstance(why, CannotStart):
@@ -195,10 +204,11 @@ class Session:
         return self._reports.failed("timeout", str(self._limit))
 
     def _stands_still(self, trainer: Trainer) -> bool:
-        """Return True if the trainer lives, but is stopped or hangs.
+        """Return True if the trainer is alive but is stopped or hangs.
 
-        A user's code may sleep for long, and users may stop a trainer to inspect it. So a trainer
-        that is ready counts only if the other members of its gang wait for it.
+        The user's code may sleep for long, and a user may stop a trainer to inspect it. So a
+        trainer that is ready counts as standing still only if other members of its gang wait for
+        it.
         """
         if self._waiting or (trainer.ready and len(self.task.queues) == 1):
             return False
@@ -207,7 +217,10 @@ class Session:
         return self._stillness.seconds(trainer.pid, asleep=asleep) > STILL_LIMIT
 
     def _stop_overdue(self, trainer: Trainer) -> None:
-        """Stop only this run if the trainer has several; end the trainer if that cannot be done."""
+        """Stop this session's run.
+
+        If the trainer has only this run, or does not obey, end the trainer.
+        """
         if trainer.takes_turns and trainer.ready:
             self._tell(trainer, "stop")
             until = time.monotonic() + STOP_GRACE
@@ -234,7 +247,7 @@ class Session:
             raise trainer.malformed(line) from error
 
     def _on_begun(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        """Start the time limit: the runs before this one are over."""
+        """Start the time limit, because all runs before this run are over."""
         self._waiting = False
         self._limit.begin()
 
@@ -270,7 +283,10 @@ class Session:
         return {"measured": [width for width, _ in line["seconds"]]}
 
     def _on_reported(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        """Forward the report of an extension's part in the trainer."""
+        """Forward the report of an extension's hook in the trainer.
+
+        Raises ValueError if no extension has reports of this kind.
+        """
         if not any(line["op"] in kinds for kinds in of_ends("node", "REPORTED")):
             raise ValueError("no extension reports that")
         self._reports.forward(line, closes=False)
@@ -306,10 +322,11 @@ class Session:
             self._tell(trainer, "answer", value=answer)
 
     def _on_history(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        """Answer the trainer with the study's changes, which the scheduler puts on the broker.
+        """Answer the trainer with the changes of the study's trials, which are on the broker.
 
-        If the broker has lost some, the scheduler is asked for the whole history. No objective
-        draws from an incomplete history: if there is no complete one, the attempt ends.
+        If the broker has lost some of the changes, the scheduler is asked for the whole history. An
+        objective must not draw from an incomplete history, so the attempt ends if the history
+        cannot be completed.
         """
         question = {"kind": "request", "command": "history", "body": {}}
         while not self.fenced_off:
@@ -331,7 +348,10 @@ class Session:
         self._reports.unsent.add(line["writing"], str(line.get("draws_digest", "")))
 
     def _answer_of(self, trainer: Trainer, question: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the scheduler's answer; None if the attempt does not count any more."""
+        """Return the scheduler's answer to ``question``.
+
+        Returns None if the attempt no longer counts, or if the broker stays away.
+        """
         try:
             answer = self._link.ask(
                 self.task,
@@ -354,7 +374,7 @@ class Session:
         names = ("value", "further", "constraints", "pruned", "unasked", *tied)
         fields = {name: line[name] for name in names if name in line}
         self._reports.returned({"left": trainer.children} | fields)
-        trainer.causes.pop(self.task.trial, None)  # it keeps nothing of it
+        trainer.causes.pop(self.task.trial, None)  # the trainer keeps nothing of the trial
         return {"returned": line["value"]}
 
     def _on_failed(self, trainer: Trainer, line: dict[str, Any]) -> Result:
@@ -369,7 +389,10 @@ class Session:
         )
 
     def _on_broken(self, trainer: Trainer, line: dict[str, Any]) -> Result:
-        """Report a broken gang, after a pause in which the member that knows why may report."""
+        """Report that the gang is broken, after a pause.
+
+        In the pause, the member that knows the reason may report first.
+        """
         self._link.closing.wait(BROKEN_GRACE)
         ranks = [int(rank) for rank in line["ranks"]]
         return self._reports.lost(str(line["reason"]), ranks=ranks)
@@ -426,7 +449,7 @@ class Session:
         return self._reports.failed("died", str(how))
 
 
-#: Exceptions raised by a message whose fields, or their types, are wrong.
+#: The exceptions that a message raises if its fields are missing or have wrong types.
 _MALFORMED = (
     *(KeyError, TypeError, ValueError, AttributeError, OverflowError),
     RecursionError,  # it is written as it was read, but deeper in the stack

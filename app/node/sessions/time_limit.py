@@ -1,10 +1,12 @@
-"""Time limits on the present step of a segment's trainer: start, loading, or an epoch.
+"""Time limits on the current activity of a segment's trainer: its start, loading, or an epoch.
 
-Theory of operation. An epoch has the time limit of its study, if the study has one. Loading the
-user's code and data has the same limit, or ``START_TIMEOUT`` if that is longer. The start of a
-trainer has the limit ``START_TIMEOUT``. Time is measured on the run's own clock, which stands still
-while other trials have their turns in the trainer. So there are two moments: ``due``, when a check
-is worthwhile, and the end of the limit, which may turn out to be later.
+Theory of operation. The start of a trainer has the limit ``START_TIMEOUT``. An epoch has the time
+limit of its study, if the study has one. Loading the user's code and data then has the same limit,
+or ``START_TIMEOUT`` if that is longer.
+
+Time is measured on the run's own clock, which stands still while other trials have their turns in
+the trainer. So the limit may be reached later than wall time suggests. ``due`` is the time of the
+next check, and a check may find that time is left.
 """
 
 from __future__ import annotations
@@ -15,15 +17,18 @@ from collections.abc import Callable
 from ....wire.messages import SegmentTask
 
 #: Seconds in which a new trainer must start. If epochs have a time limit, the user's code and data
-#: must be loaded in this time, too, or in the epochs' limit if that is longer.
+#: must be loaded within the longer of the two times.
 START_TIMEOUT = 120.0
 
 
 class TimeLimit:
-    """The time limit of a segment's present step, and the speed of its epoch."""
+    """The time limit of the segment's current activity, and the duration of its training steps."""
 
     def __init__(self, task: SegmentTask, clock: Callable[[], float]) -> None:
-        """``clock`` returns the seconds of the run's own clock."""
+        """Create a time limit that does not run yet.
+
+        ``clock`` returns the seconds of the run's own clock.
+        """
         self._clock = clock
         self._usual = task.epoch_timeout or 0.0
         self._first = task.first
@@ -32,9 +37,10 @@ class TimeLimit:
         self._seconds = 0.0
         self._since = 0.0
         self._progress: tuple[float, int] | None = None
-        #: When to check whether the limit is exceeded (monotonic seconds); 0: never.
+        #: The time (monotonic, in seconds) of the next check whether the limit is exceeded. 0 if
+        #: there is no limit.
         self.due = 0.0
-        #: Seconds of a training step, as last measured.
+        #: The duration of a training step in seconds, as last measured.
         self.step_seconds = 0.0
 
     def begin(self, seconds: float = 0.0) -> None:
@@ -44,12 +50,12 @@ class TimeLimit:
         self._since = self._clock()
 
     def epoch_over(self, epoch: int) -> None:
-        """Start the time of the next epoch, since the trainer has reported ``epoch``."""
+        """Restart the time limit for the next epoch, because the trainer has reported ``epoch``."""
         self._epoch = epoch + 1
         self.begin()
 
     def step(self, epoch: int, step: int) -> None:
-        """Note that the trainer is at this step of this epoch."""
+        """Note that the trainer has reached ``step`` of ``epoch``."""
         now = time.monotonic()
         if self._progress and step > self._progress[1]:
             before, earlier = self._progress
@@ -61,7 +67,7 @@ class TimeLimit:
             self.begin()
 
     def loading(self) -> None:
-        """Note that the trainer loads the user's code and data."""
+        """Note that the trainer has begun to load the user's code and data."""
         self._preparing = True
         if self._usual:
             self.begin(max(START_TIMEOUT, self._usual))
@@ -73,7 +79,10 @@ class TimeLimit:
         self.begin()
 
     def is_over(self, *, started: bool) -> bool:
-        """Return True if the limit is exceeded. ``started``: the trainer is up and has a clock."""
+        """Return True if the time limit is exceeded.
+
+        ``started`` is True if the trainer is ready, so that the run's own clock can be read.
+        """
         now = time.monotonic()
         if not self.due or now < self.due:
             return False

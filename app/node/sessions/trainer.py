@@ -1,10 +1,12 @@
-"""A trainer process: a child of a worker in which training runs.
+"""A trainer process, in which training runs, as its worker sees it.
 
-A trainer speaks newline-delimited JSON over a socket pair; its output goes to a log file. Other
-trainers reach it at its *identity*, ``address:port:token``. The worker makes the socket, so that
-the identity is known before the process runs: a member of a gang is claimed before its trainer has
-started. The launcher process (``app.node.launching.process``) starts the trainer, in its study's
-environment if the study has one.
+Worker and trainer exchange JSON messages, one per line, over a socket pair. The trainer's output
+goes to a log file. Other trainers connect to the trainer at its *identity*, ``address:port:token``.
+The worker makes the sockets, so the identity is known before the process runs. That allows the
+worker to claim a segment for a member of a gang before the member's trainer has started.
+
+The launcher process (``app.node.launching.process``) starts the trainer, in the study's environment
+if the study has one.
 """
 
 from __future__ import annotations
@@ -51,50 +53,54 @@ log = logging.getLogger(__name__)
 
 #: The exit status of Python after an uncaught exception.
 UNCAUGHT = 1
-#: Seconds after which a trainer that has done nothing yet no longer counts as starting.
+#: Seconds after which a trainer that has done no work yet no longer counts as starting.
 STARTING = 60.0
-#: Seconds after which a trainer that does not read what is sent to it is ended.
+#: Seconds after which a trainer that does not read its messages is killed.
 SEND_TIMEOUT = 10.0
 #: Seconds in which a trainer whose socket is closed may end by itself.
 EXIT_TIMEOUT = 1.0
-#: A program that starts another exits with this plus the number of the signal that ended the other.
+#: The number that a program adds to a signal's number to form its exit status, if the program that
+#: it started was ended by that signal.
 SIGNALLED = 128
-#: Messages that a trainer may send while it still imports what its first run needs. ``stopped`` is
-#: among them since a run that waits behind the first may be stopped.
+#: The messages that a trainer may send while it still imports the modules for its first run.
+#: ``stopped`` is one of them, because a run that waits behind the first run may be stopped.
 _BEFORE_WORK = ("preparing", "stopped")
 
 
 class Sockets:
-    """A trainer's sockets and identity, which exist before its process does."""
+    """A trainer's sockets and its identity, which exist before the trainer's process does."""
 
     def __init__(self, address: str) -> None:
-        """``address``: the address at which other trainers reach the new one."""
+        """Create the sockets of a new trainer.
+
+        ``address`` is the address of this node at which other trainers can reach the new trainer.
+        """
         self.ours, self.theirs = socket.socketpair()
         self.listening = listen(address)
         port = self.listening.getsockname()[1]
         self.identity = str(Identity(address, port, token_hex(8)))
 
     def close(self) -> None:
-        """Close the sockets, since no trainer was started with them."""
+        """Close the sockets, because no trainer was started with them."""
         for each in (self.ours, self.theirs, self.listening):
             each.close()
 
 
 class Turns(Protocol):
-    """The turns of several runs in one trainer, as an extension's part in workers knows them."""
+    """The turns of several runs in one trainer, as seen by the worker's part of an extension."""
 
     @property
     def told(self) -> str:
         """The text that tells the trainer about its turns (``tasks.trainer.hooks.serving``)."""
 
     def seconds(self, fence: int) -> float:
-        """Return the seconds for which the run with this fence was at work until now."""
+        """Return the seconds for which the run with the fence ``fence`` has been at work."""
 
     def works_for(self, fence: int) -> bool:
         """Return True if this run is at work, or was when the trainer ended."""
 
     def remove(self) -> None:
-        """Remove what was stored for the turns: the trainer has ended, or could not start."""
+        """Remove the stored data of the turns, because the trainer has ended or could not start."""
 
 
 class Trainer:
@@ -112,13 +118,15 @@ class Trainer:
         powercap: Path | None = None,
         turns: Turns | None = None,
     ) -> None:
-        """``task``, on a slot of ``device``, will be the trainer's first.
+        """Start a trainer whose first segment is ``task``, on a slot of ``device``.
 
-        The trainer alone uses ``sockets``. ``kept`` is a folder for data that can be computed
-        again and that memory has no space for; None for no such folder. ``powercap`` has the meters
-        with which the trainer measures its energy; None if it measures none. With ``turns``,
-        several runs may be open in the trainer. Raises OSError, and ``CannotStart`` if the study's
-        environment cannot be used.
+        ``output`` is the log file. The trainer takes over ``sockets``. ``kept`` is a folder for
+        data that can be computed again and does not fit in memory, or None. ``powercap`` is the
+        folder with the meters that measure the trainer's energy, or None if energy is not measured.
+        With ``turns``, several runs may be open in the trainer at once.
+
+        Raises OSError if the process cannot be started, and CannotStart if the study's environment
+        cannot be used.
         """
         variables = {
             **environment(device, os.environ),
@@ -136,10 +144,11 @@ class Trainer:
         if task.environment:
             launch = _in_environment(task.environment, variables)
         self.environment, self._wrapped = task.environment, launch.wrapped
-        #: The versions in its study's environment, as ``Python 3.12.1``; empty until it is ready.
+        #: The versions in the study's environment, for example ``Python 3.12.1``. Empty until the
+        #: trainer is ready.
         self.versions = ""
         own_socket, self.identity = sockets.ours, sockets.identity
-        # With each message the kernel says which process sent it.
+        # The kernel adds the sender's process id to each message.
         own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(SEND_TIMEOUT))
         with sockets.theirs, sockets.listening, open_log(output) as file:
@@ -153,10 +162,10 @@ class Trainer:
                 descriptors=(sockets.theirs.fileno(), sockets.listening.fileno()),
                 output=file.fileno(),
             )
-        #: The id of the process that sends messages. 0 if another program starts the trainer, and
-        #: it has sent none yet.
+        #: The id of the process that sends messages. It is 0 if another program starts the trainer
+        #: and the trainer has sent no message yet.
         self._speaker = 0 if launch.wrapped else self._process.pid
-        #: The pidfd of that process if another program has started it; else None.
+        #: The pidfd of the trainer's process if another program has started the process; else None.
         self._below: Pidfd | None = None
         self._signalling = threading.Lock()
         self.conversations = Conversations(self.receive)
@@ -167,7 +176,7 @@ class Trainer:
         self.causes: dict[str, str] = {}
         #: The number of segments that run in the trainer.
         self.runs = 0
-        #: When the trainer's last segment ended (monotonic seconds).
+        #: The time (monotonic, in seconds) at which the trainer's last segment ended.
         self.idle_since = time.monotonic()
         self._channel = Channel(
             own_socket, ended=self._process.fileno(), speaks=self._speaks, longest=MAX_MESSAGE
@@ -181,7 +190,10 @@ class Trainer:
 
     @property
     def descriptors(self) -> tuple[int, int]:
-        """Two descriptors: one is readable after a message, the other after the trainer's end."""
+        """A pair of descriptors for polling.
+
+        The first is readable after a message, and the second is readable after the trainer's end.
+        """
         return self._channel.fileno(), self._process.fileno()
 
     @property
@@ -194,12 +206,15 @@ class Trainer:
         return count_children(self.pid)
 
     def seconds(self, fence: int) -> float:
-        """Read the clock of the run with this fence, which stands still while others have turns."""
+        """Return the time of a run's own clock. ``fence`` names the run.
+
+        The clock stands still while other runs have turns in the trainer.
+        """
         return time.monotonic() if self._turns is None else self._turns.seconds(fence)
 
     @property
     def takes_turns(self) -> bool:
-        """True if several runs may be in the trainer's memory and take turns."""
+        """True if the trainer may have several runs in memory, which take turns."""
         return self._turns is not None
 
     def works_for(self, fence: int) -> bool:
@@ -207,7 +222,7 @@ class Trainer:
         return self._turns is None or self._turns.works_for(fence)
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send one message. If the trainer has ended, the thread that reads notices that."""
+        """Send one message. If the trainer has ended, the thread that reads notices the end."""
         self.send_text(dumps(message))
 
     def send_text(self, text: str) -> None:
@@ -222,9 +237,10 @@ class Trainer:
                 log.debug("trainer %d does not listen: %s", self.pid, error)
 
     def receive(self, timeout: float) -> dict[str, Any] | None:
-        """Return the next message, or None after ``timeout`` seconds. Raises TrainerGone.
+        """Return the next message, or None after ``timeout`` seconds.
 
-        Call from one thread at a time.
+        Only one thread at a time may call this. Raises TrainerGone if the trainer has ended or the
+        message is invalid.
         """
         try:
             line = self._channel.line(max(0.0, timeout))
@@ -247,8 +263,8 @@ class Trainer:
         return message
 
     def _speaks(self, sender: int) -> bool:
-        """Return True if the process ``sender`` is the trainer itself."""
-        # No code of the user has run there before the trainer is ready.
+        """Return True if the process with the id ``sender`` is the trainer itself."""
+        # Before the trainer is ready, none of the user's code has run in these processes.
         if not self._speaker and is_below(sender, self._process.pid):
             if self._process.pid != sender:
                 with suppress(ProcessLookupError):
@@ -260,7 +276,10 @@ class Trainer:
         return sender == self._speaker
 
     def _take_versions(self, ready: dict[str, Any]) -> None:
-        """Note the environment's versions. Raises TrainerGone if Penstock's is not the worker's."""
+        """Note the versions in the study's environment, from the trainer's ``ready`` message.
+
+        Raises TrainerGone if the environment has another version of Penstock than the worker.
+        """
         try:
             self.versions = endings.versions_of(self.environment, ready)
         except TrainerGone:
@@ -269,20 +288,23 @@ class Trainer:
 
     @property
     def starting(self) -> bool:
-        """True if the trainer is new and still imports what its first run needs."""
+        """True if the trainer is new and still imports the modules for its first run."""
         return not self._worked and time.monotonic() - self._began < STARTING
 
     def malformed(self, line: object) -> TrainerGone:
-        """End the process that sent the invalid ``line``, and return the error.
+        """End the process, which has sent the invalid ``line``, and return the error to raise.
 
-        Nothing that follows such a line can be trusted.
+        No message that follows such a line can be trusted.
         """
         self.end()
         words = f"its process sent the worker an invalid message: {ascii(line)[:120]}"
         return TrainerGone(f"{words}; does its code write to a descriptor that it did not open?")
 
     def _gone(self) -> TrainerGone:
-        """End the processes that the ended trainer left behind; return an error that names them."""
+        """Return the error that says how the trainer ended.
+
+        The processes that the trainer left behind are ended, and the error names them.
+        """
         has_ended = self._process.wait(EXIT_TIMEOUT)
         survivors = self._process.end()
         status = self._process.status
@@ -297,19 +319,21 @@ class Trainer:
         return endings.ending(status if has_ended else PIPE_CLOSED, survivors, error)
 
     def kill(self) -> None:
-        """Kill the process at once, even if it is stopped. Never waits."""
+        """Kill the process at once, even if the process is stopped. The call never waits."""
         self._kill_below(0.0)
         self._process.kill()
 
     def end(self) -> None:
-        """End the process and all that it started. May wait for the launcher process."""
+        """End the process and all processes that it started. The call may wait for the launcher."""
         self._kill_below(EXIT_TIMEOUT)
         self._process.end()
 
     def _kill_below(self, timeout: float) -> None:
-        """Kill the trainer itself if another program has started it; wait ``timeout`` seconds.
+        """Kill the trainer's own process if another program has started it.
 
-        Else the trainer could outlive that program, and would count as started by the user's code.
+        The call waits up to ``timeout`` seconds for the end. Without the kill, the trainer could
+        outlive the program that started it, and would count as a process that the user's code had
+        started.
         """
         with self._signalling:
             if self._below is None:
@@ -336,7 +360,10 @@ def _timeval(seconds: float) -> bytes:
 
 
 def _in_environment(environment: str, variables: Mapping[str, str]) -> Launch:
-    """Return the launch of a trainer in its study's environment. Raises ``CannotStart``."""
+    """Return the launch (command and variables) of a trainer in its study's environment.
+
+    Raises CannotStart if the environments extension is missing or the environment cannot be used.
+    """
     try:
         launching = extensions.end_of("environments", "launching", f"environment = {environment}")
     except UsageError as error:
@@ -346,7 +373,10 @@ def _in_environment(environment: str, variables: Mapping[str, str]) -> Launch:
 
 
 def _imports(task: SegmentTask) -> list[str]:
-    """Return the modules that the task's code imports first, as far as this node knows them."""
+    """Return the names of the modules that the task's code imports at its top.
+
+    The list is empty if this node cannot read the code.
+    """
     code = task.code
     if by_value.is_by_value(code.target):
         return by_value.imports_of(task.store, code.digest)

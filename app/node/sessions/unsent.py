@@ -1,11 +1,12 @@
-"""Draws and writes of a session's trial that the scheduler has not been told yet.
+"""Draws and writes of a session's trial that the scheduler has not received yet.
 
-A trainer sends each parameter when it is drawn, so that none is lost if the trainer dies. A message
-to the scheduler and a commit for each parameter would be too much. So parameters wait here for the
-next report, which most often is that of the trial's result, but no longer than ``SEND_AFTER``.
+A trainer sends each parameter to the worker when it is drawn, so that no parameter is lost if the
+trainer dies. A message to the scheduler and a commit for each parameter would cost too much. So
+parameters wait in the worker for the next report, usually the report with the trial's result, but
+no longer than ``SEND_AFTER``.
 
-The study's other trials learn at once which parameters were sampled: a sampler that does not know
-which configurations are running tries similar ones.
+The study's other trials are told at once which parameters were sampled. A sampler that does not
+know which configurations are running would propose similar configurations.
 """
 
 from __future__ import annotations
@@ -19,18 +20,22 @@ from ....wire.messages import MAX_MESSAGE, dumps
 
 
 class Unsent:
-    """Draws and writes to be sent, and the time by which they must be."""
+    """The draws and writes that wait to be sent, and the time by which they must be sent."""
 
     def __init__(self, *, announces: bool) -> None:
-        """``announces``: the study's other trials are told which parameters were sampled."""
+        """Create an object without draws or writes.
+
+        ``announces`` is True if sampled parameters are announced to the study's other trials.
+        """
         self._announces = announces
         self._writing = PendingWrite()
         self._size = 0
-        #: The latest time to send (monotonic seconds); 0 if there is nothing to send.
+        #: The latest time (monotonic, in seconds) to send the writes. 0 if there is nothing to
+        #: send.
         self.due = 0.0
-        #: The digest of the trial's draws, the last added ones included.
+        #: The digest of all draws of the trial, including the draws that were added last.
         self.draws_digest = ""
-        #: Parameters of which the other trials were not told yet, in the form of updates.
+        #: The parameters that were not announced to the other trials yet, in the form of updates.
         self.unannounced: list[tuple[str, str, float | str]] = []
 
     def add(self, writing: Mapping[str, Any], draws_digest: str) -> None:
@@ -49,11 +54,11 @@ class Unsent:
             self.due = time.monotonic() + SEND_AFTER
 
     def take_unannounced(self) -> list[tuple[str, str, float | str]]:
-        """Take the parameters that are not yet announced to the other trials."""
+        """Remove and return the parameters that were not announced to the other trials yet."""
         parameters, self.unannounced = self.unannounced, []
         return parameters
 
     def take(self) -> dict[str, Any]:
-        """Take all unsent writes in the form of messages; none is left then."""
+        """Remove and return all unsent writes, in the form in which messages carry writes."""
         self._size, self.due = 0, 0.0
         return self._writing.take()
