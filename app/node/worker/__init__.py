@@ -1,1 +1,4 @@
-"""A Celery worker: its queues, lanes and leases. Only this folder uses Celery."""
+"""A Celery worker: its queues, lanes and leases.
+
+Only the modules in this folder use Celery on a node.
+"""

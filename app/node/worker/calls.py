@@ -1,7 +1,8 @@
-"""A worker's thread that hears at once if one of its segments is to be cut or is fenced off.
+"""A thread of the worker that learns at once if a segment must be cut or is fenced off.
 
-A beat's answer says so, too, but beats are a third of a lease apart: a trial that its user stops,
-or that gives way to another, would train on meanwhile. If the broker cannot call, only beats tell.
+The answers to the worker's beats (renewals of its leases) say so, too. But beats are a third of a
+lease apart, and until the next beat a trial would go on training, for example after its user has
+stopped it. If the broker's calls cannot be received, only the beats tell.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from ...broker import connection, protocol
 
 log = logging.getLogger(__name__)
 
-#: Seconds of silence after which the connection is tested.
+#: Seconds without a message after which the connection is tested.
 QUIET = 60.0
-#: The pauses before another try if the broker does not answer.
+#: The pauses, in seconds, between attempts to connect while the broker does not answer.
 RESTS = Backoff(first=0.5, longest=30.0)
 
 
 class Calls(threading.Thread):
-    """Calls ``called`` with the key of each attempt about which the broker calls the worker."""
+    """A thread that passes on the broker's calls. A call is the key of an attempt."""
 
     def __init__(self, url: str, called: Callable[[str], None]) -> None:
         super().__init__(name="calls", daemon=True)
@@ -34,7 +35,10 @@ class Calls(threading.Thread):
         self._over = threading.Event()
 
     def stop(self) -> None:
-        """Hear nothing more. Does not wait: the thread may be waiting for the broker."""
+        """Stop passing on calls.
+
+        The method does not wait for the thread, which may wait for the broker.
+        """
         self._over.set()
 
     def run(self) -> None:
@@ -50,7 +54,7 @@ class Calls(threading.Thread):
             except (redis.RedisError, OSError) as error:
                 failures += 1
                 log.debug("no calls are heard: %s", error)
-            except Exception:  # a worker without this thread hears all with its beats
+            except Exception:  # a worker without this thread still learns all from its beats
                 failures += 1
                 log.exception("the calls of the broker cannot be heard")
             self._over.wait(RESTS.after(failures))
@@ -58,6 +62,6 @@ class Calls(threading.Thread):
     def _hear(self, channel: Any) -> None:
         message = channel.get_message(timeout=QUIET)
         if message is None:
-            channel.ping()  # its answer is a message, too
+            channel.ping()  # the broker's answer is a message, too
         elif message["type"] == "message":
             self._called(str(message["data"]))

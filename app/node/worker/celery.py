@@ -1,22 +1,20 @@
-"""The only access to Celery: the app, its only task, and the worker's command line.
+"""Penstock's only use of Celery on a node: the app, its only task, and the worker's command line.
 
-Celery is loaded by ``make_app``, not with this module.
-
-Settings, and why:
+Celery is imported by ``make_app``, not with this module. The settings and the reasons for them:
 
 - *No acknowledgements.* Redis has no acknowledgements of its own. So kombu keeps a second record of
-  every message (written after the pop, so a kill between the two still loses the message). It
-  removes the record with one more round trip, before the run (early) or after it (late). The gain
-  would be a redelivery after ``visibility_timeout``. Penstock decides on redelivery by lease and
-  fence within seconds, so kombu's copy would be stale. So the queues are read without the record:
-  two round trips a task less, and nothing is ever put back. Measured in turns on two cores with
-  8 slots: 610 tasks/s and 2.1 ms a task, against 390 and 2.4 ms acknowledged late, and 340 and
-  2.8 ms acknowledged early.
-- *Events* are off until somebody listens (Flower switches them on).
-- *Rate limits* and *result backend* are off: nothing uses them.
+  every message. The record is written after the pop, so a kill between the two still loses the
+  message. It is removed with one more round trip, before the run (early) or after the run (late).
+  The benefit would be a redelivery after ``visibility_timeout``. But Penstock redelivers within
+  seconds, by lease and fence, so a message that kombu puts back would be stale. So the queues are
+  read without the record. That saves two round trips for each task, and no message is ever put
+  back. Measured in turns on two cores with 8 slots: 610 tasks/s and 2.1 ms a task, against 390
+  tasks/s and 2.4 ms with late acknowledgements, and 340 tasks/s and 2.8 ms with early ones.
+- *Events* are off until a program such as Flower switches them on.
+- *Rate limits* and the *result backend* are off, because nothing uses them.
 
-A forked worker (``run``) does without Celery's command line, which imports all commands and their
-plugins, Flower among them: 24 MB, and half of the time that Celery takes to load.
+A forked worker (``run``) does not use Celery's command line, which imports all commands and their
+plugins, including Flower. These take 24 MB and half of the time that Celery takes to load.
 """
 
 from __future__ import annotations
@@ -34,9 +32,9 @@ from ...broker.message import EXCHANGE, TASK, check_element
 if TYPE_CHECKING:
     from .worker import Worker
 
-#: The prefix of the keys under which kombu keeps unacknowledged messages.
+#: The prefix of the keys under which kombu stores messages that were not acknowledged.
 _UNACKED = "_kombu.penstock.unacked"
-#: Modules that a worker imports, many of them only when it runs.
+#: The modules that a worker imports, including those that are normally imported only when it runs.
 _MODULES = (
     *(".worker", ".queues", "celery.apps.worker", "celery.concurrency.thread"),
     *("celery.app.amqp", "celery.app.control", "celery.app.events", "celery.app.log"),
@@ -48,7 +46,7 @@ _MODULES = (
 def worker_argv(device: Device) -> list[str]:
     """Return the command line of the Celery worker that serves ``device``.
 
-    Settings reach it through its environment (``Settings.environment``).
+    The worker gets the settings through its environment variables (``Settings.environment``).
     """
     arguments: list[str] = []
     for name, value in _options(device).items():
@@ -63,9 +61,10 @@ def worker_argv(device: Device) -> list[str]:
 
 
 def _options(device: Device) -> dict[str, Any]:
-    """Return the options of the Celery worker that serves ``device``, the device's record last.
+    """Return the options of the Celery worker that serves ``device``. ``device`` comes last.
 
-    Each slot has one thread for segments, and one for a segment that is being abandoned.
+    Each slot has two threads: one for the running segment, and one for a segment that is being
+    abandoned.
     """
     return {
         "pool": "threads",
@@ -80,15 +79,16 @@ def _options(device: Device) -> dict[str, Any]:
 
 
 def load() -> None:
-    """Import all modules that a worker runs. Starts nothing, and reads no settings."""
+    """Import all modules that a worker runs. Start nothing, and read no settings."""
     for module in _MODULES:
         import_module(module, __package__)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the worker that ``arguments`` (``worker_argv``) would start as a new program.
+    """Run a worker in this process, and return its exit status.
 
-    Returns its exit status.
+    ``arguments`` is the command line (from ``worker_argv``) that would start the worker as a new
+    program.
     """
     options = _options(_device(arguments[-1]))
     sys.argv = ["celery", *arguments[arguments.index("-A") :]]
@@ -104,7 +104,10 @@ def _device(record: str) -> Device:
 
 
 def make_app(broker_url: str) -> Any:
-    """Return the Celery app on ``broker_url``. Only its worker runs segments; others observe."""
+    """Return the Celery app for ``broker_url``.
+
+    Only the app of a worker runs segments. Apps in other processes are used to observe.
+    """
     from celery import Celery
     from click import Option
     from kombu.utils.url import parse_url
@@ -183,7 +186,7 @@ def make_app(broker_url: str) -> Any:
 
 
 def _worker_step(app: Any) -> Any:
-    """Return the bootstep that starts and ends our ``Worker`` with its Celery worker."""
+    """Return the bootstep that starts and ends our ``Worker`` together with its Celery worker."""
     from celery import bootsteps, signals
 
     class Proxy(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery ships no types
@@ -223,7 +226,7 @@ def _worker_step(app: Any) -> Any:
 
 
 def _request() -> Any:
-    """Return the request class of segments, which shows operators a segment's readable names.
+    """Return the request class of segments, which shows operators readable names of a segment.
 
     With Celery's own class, ``celery inspect active`` would show the sealed text instead.
     """
@@ -237,7 +240,7 @@ def _request() -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """Return ``app``, the app with this process's settings, for ``celery -A penstock``."""
+    """Return ``app``, the Celery app with this process's settings, for ``celery -A penstock``."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from ...broker.server import broker_url

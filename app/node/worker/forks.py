@@ -1,18 +1,18 @@
-"""Fork the node agent's workers, from a process that has imported Celery.
+"""Fork the node agent's workers from a process that has already imported Celery.
 
-Theory of operation. A worker that is started as a new program imports Celery, Redis's client and
-our own modules: half a second of a core, and some 50 MB that it shares with no other process. So
-the agent, while it has only one thread, forks a fork server (``tasks.process.fork_server``) that
-imports these modules once and then forks each worker. A forked worker is the agent's child and is
-no different from a new program: it has its own session and cores, the variables, folder, lock,
-standard input and log that it is given, and its own arguments in ``/proc``.
+Theory of operation. A worker that is started as a new program imports Celery, the Redis client and
+Penstock's own modules. That takes half a second of a core, and some 50 MB that no other process
+shares. So the agent forks a fork server (``tasks.process.fork_server``) while the agent has only
+one thread. The fork server imports these modules once and then forks each worker. A forked worker
+is a child of the agent and behaves like a new program: it has its own session and cores, it gets
+its variables, folder, lock, standard input and log, and ``/proc`` shows its own arguments.
 
 Only the agent holds the other end of the fork server's socket, so the fork server ends with the
-agent; workers then end by themselves. A request to fork has the fields ``arguments``, ``variables``
+agent. Workers then end by themselves. A request to fork has the fields ``arguments``, ``variables``
 and ``folder``, and three descriptors (lock, standard input, log).
 
-If the agent has more than one thread, or if the fork server has one (started by a module that
-Celery imports) or is lost, workers are started as new programs.
+Workers are started as new programs if the agent has more than one thread, if the fork server has
+more than one (started by a module that Celery imports), or if the fork server is lost.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from ...host.locks import FD_VARIABLE
 
 log = logging.getLogger(__name__)
 
-#: Seconds for a fork, also on a busy machine. The first one waits for the imports.
+#: Seconds that a fork may take on a busy machine. The first fork waits for the imports.
 FORK_TIMEOUT = 60.0
-#: The name of the fork server in ``/proc``.
+#: The name under which ``/proc`` shows the fork server.
 NAME = "penstock-workers"
 
 
 class WorkerForks:
-    """The agent's side of the fork server of its workers."""
+    """The agent's connection to the fork server of its workers."""
 
     def __init__(self, client: Client, pid: int) -> None:
         self._client = client
@@ -52,7 +52,7 @@ class WorkerForks:
 
     @classmethod
     def begin(cls) -> WorkerForks | None:
-        """Fork the fork server; return None if this process may not fork."""
+        """Fork the fork server. Return None if this process may not fork safely."""
         if reason := unsafe():
             log.info("workers are started as new programs: %s", reason)
             return None
@@ -77,10 +77,10 @@ class WorkerForks:
         folder: Path,
         descriptors: tuple[int, int, int],
     ) -> Adopted | None:
-        """Fork a worker bound to ``cores``; return None if it must be started as a new program.
+        """Fork a worker that is bound to ``cores``, and return its process.
 
-        ``arguments`` is the command line that would start that program. ``descriptors`` are the
-        worker's lock, standard input and log.
+        Returns None if the worker must be started as a new program. ``arguments`` is the command
+        line for that program. ``descriptors`` are the worker's lock, standard input and log.
         """
         if not self._pid:
             return None
@@ -101,11 +101,11 @@ class WorkerForks:
         return Adopted(pid)
 
     def processes(self) -> list[tuple[str, int]]:
-        """Name and id of the fork server, while it is used."""
+        """Return a name for messages and the process id of the fork server, while it is in use."""
         return [("what forks workers", self._pid)] if self._pid else []
 
     def close(self) -> None:
-        """End the fork server; its workers stay."""
+        """End the fork server. The workers that it has forked go on."""
         self._client.close()
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)
@@ -114,7 +114,7 @@ class WorkerForks:
 
 
 def _serve_and_exit(end: socket.socket) -> NoReturn:
-    """Run as the fork server, until the agent ends."""
+    """Run as the fork server until the agent ends. ``end`` is the socket to the agent."""
     status = 1
     try:
         os.setsid()
@@ -132,13 +132,19 @@ def _serve_and_exit(end: socket.socket) -> NoReturn:
 
 
 def _close_all_but(kept: int) -> None:
-    """Close the agent's descriptors: its lock and its workers' pipe must end with it alone."""
+    """Close all descriptors inherited from the agent, except for ``kept`` and the standard streams.
+
+    The agent's lock and the pipe to its workers must be closed by the end of the agent alone.
+    """
     os.closerange(3, kept)
     os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def _load(name: str) -> None:
-    """Import Celery, or end the process: a worker started as a new program then reports why."""
+    """Import Celery, or end the process.
+
+    A worker started as a new program then reports the error.
+    """
     try:
         from .celery import load
 
@@ -174,7 +180,7 @@ def _become_worker(told: Mapping[str, Any], descriptors: Sequence[int]) -> NoRet
 
 
 def _set_streams(stdin: int, output: int) -> None:
-    """Make these descriptors the standard streams, of which the agent may have none."""
+    """Make ``stdin`` and ``output`` the standard streams. The agent may have none."""
     for target, fd in enumerate((stdin, output, output)):
         os.dup2(fd, target)
     os.close(stdin)

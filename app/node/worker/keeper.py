@@ -1,13 +1,13 @@
 """The two threads of a worker that do everything except run segments.
 
-The keeper keeps the device registered and the leases alive, with one pipeline every third of a
-lease. It tells each session the broker's answer (cut now, or fenced off). It reads which trials
-were released. And it notices when the node agent has gone. It waits for nothing but the broker,
-since every segment of the worker would be lost meanwhile.
+The keeper keeps the device registered and the leases alive, with one pipeline of commands every
+third of a lease. It passes the broker's answers on to the sessions (go on, cut now, or fenced off).
+It reads which trials were released, and it notices if the node agent is gone. The keeper waits for
+nothing but the broker: if it were late, every segment of the worker would be lost.
 
-The reader of idle trainers reads the messages of trainers in which no segment runs (a checkpoint
-became durable, the trainer ended), and ends trainers that nothing needs. It may wait for the
-launcher process, which may be slow.
+The reader of idle trainers reads messages of trainers in which no segment runs: a checkpoint became
+durable, or the trainer ended. It also ends trainers that are no longer needed. This thread may wait
+for the launcher process, which may be slow.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ from .lanes import Lane
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks for trainers that nothing needs.
+#: Seconds between two checks for trainers that are no longer needed.
 TIDY_INTERVAL = 1.0
-#: Factor by which the remembered longest round trip shrinks at each later beat that is shorter.
+#: The factor by which the stored round trip shrinks with each beat that is shorter.
 DECAY = 0.8
-#: Messages in a row after which an idle trainer is ended: none of our code sends that many.
+#: The number of messages in a row after which an idle trainer is ended. Penstock's own code never
+#: sends that many.
 MAX_MESSAGES = 10_000
 
 
 class Listener(Protocol):
-    """The receiver of the keeper's reports. Called on the keeper's thread."""
+    """The receiver of the keeper's findings. The methods are called on the keeper's thread."""
 
     def released(self, trial: str, study: str) -> None: ...
 
@@ -56,7 +57,10 @@ class Listener(Protocol):
 
 
 class IdleListener(Protocol):
-    """The receiver of reports from the reader of idle trainers. Called on the reader's thread."""
+    """The receiver of findings about idle trainers.
+
+    The methods are called on the reader's thread.
+    """
 
     def durable(self, trainer: Trainer, line: dict[str, Any]) -> None: ...
 
@@ -66,12 +70,16 @@ class IdleListener(Protocol):
 
 
 class Keeper(threading.Thread):
-    """The keeper of a device. The slots' threads hand it sessions, and take them back."""
+    """The keeper of a device. The slots' threads add sessions and remove them again."""
 
     def __init__(
         self, device: Device, url: str, lease_ms: int, listener: Listener, folder: str
     ) -> None:
-        """``folder`` is the id of the worker's state folder (``Settings.folder_id``)."""
+        """Create a keeper for ``device``, without sessions.
+
+        ``lease_ms`` is the lease in milliseconds. ``folder`` is the id of the worker's state folder
+        (``Settings.folder_id``).
+        """
         super().__init__(name="keeper", daemon=True)
         self.incarnation = uuid4().hex
         self.draining = False
@@ -87,11 +95,11 @@ class Keeper(threading.Thread):
         self._outbox: deque[protocol.Command] = deque()
         self._seen_release = "0"
         self._away = False
-        #: Seconds of the longest of the recent beats.
+        #: The longest duration, in seconds, of the recent beats.
         self._round_trip = 0.0
         self._over = False
         self._due = 0.0
-        #: True if a beat is due at once, even if another is under way.
+        #: True if a beat must be sent at once, even if another beat is under way.
         self._beat_wanted = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll = select.epoll()
@@ -103,7 +111,7 @@ class Keeper(threading.Thread):
     # -- for other threads -----------------------------------------------------------------------
 
     def add(self, session: Session) -> None:
-        """Keep this session's lease from now on. The session's segment was claimed just now."""
+        """Start to renew the lease of ``session``, whose segment was claimed just now."""
         self._sessions[session.owner] = session
         if time.monotonic() + session.task.lease_ms / 3000 < self._due:
             self._beat_now()
@@ -116,17 +124,23 @@ class Keeper(threading.Thread):
         return len(self._sessions)
 
     def post(self, command: protocol.Command) -> None:
-        """Have ``command`` sent to the broker soon, and repeated until it has arrived."""
+        """Send ``command`` to the broker soon, and retry until the broker has it."""
         self._outbox.append(command)
         self.wake()
 
     def drain(self) -> None:
-        """Tell the scheduler that this device takes no more segments. Safe in a signal handler."""
+        """Tell the scheduler that this device takes no more segments.
+
+        A signal handler may call this.
+        """
         self.draining = True
         self._beat_now()
 
     def called(self, attempt: str) -> None:
-        """Send a beat at once if this worker has a session of the attempt."""
+        """Send a beat at once if one of this worker's sessions runs the attempt ``attempt``.
+
+        ``attempt`` is the attempt's key on the broker.
+        """
         sessions = list(self._sessions.values())
         if any(protocol.attempt_key(session.task.trial) == attempt for session in sessions):
             self._beat_now()
@@ -139,16 +153,17 @@ class Keeper(threading.Thread):
         os.eventfd_write(self._wake, 1)
 
     def stop(self) -> None:
-        """End the thread, and report that the device has gone."""
+        """End the thread, and tell the scheduler that the device is gone."""
         self._over = True
         self.wake()
         self.join()
         self.sign_off()
 
     def sign_off(self) -> None:
-        """Report that the device has gone. Called on this thread, or after it has ended.
+        """Tell the scheduler that the device is gone.
 
-        The device's record remains. It tells the scheduler if the device was draining.
+        Call this on the keeper's thread, or after that thread has ended. The device's record stays
+        on the broker, where it shows whether the device was draining.
         """
         device = self._device.name
         try:
@@ -187,12 +202,12 @@ class Keeper(threading.Thread):
             self._listener.agent_gone()
 
     def _period(self) -> float:
-        """Return the seconds between beats: a third of the shortest lease."""
+        """Return the seconds between two beats, which is a third of the shortest lease."""
         leases = [session.task.lease_ms for session in list(self._sessions.values())]
         return min([self._lease_ms, *leases]) / 3000
 
     def _send(self) -> None:
-        """Send the outbox, and the beat if it is due, in one round trip."""
+        """Send the commands in the outbox, and the beat if a beat is due, in one round trip."""
         posted = len(self._outbox)
         commands = [self._outbox[i] for i in range(posted)]
         beat = time.monotonic() >= self._due or self._beat_wanted
@@ -251,7 +266,7 @@ def _beat(session: Session) -> protocol.Command:
 
 
 class IdleTrainers(threading.Thread):
-    """The reader of idle trainers. The slots' threads hand it trainers, and take them back."""
+    """The reader of idle trainers. The slots' threads add trainers and remove them again."""
 
     def __init__(self, listener: IdleListener) -> None:
         super().__init__(name="idle-trainers", daemon=True)
@@ -267,13 +282,16 @@ class IdleTrainers(threading.Thread):
             self._epoll.register(fd, select.EPOLLIN)
 
     def leave(self, trainer: Trainer) -> None:
-        """Stop reading ``trainer``: the session of its next segment reads its messages."""
+        """Stop reading ``trainer``, because the session of its next segment reads its messages."""
         for fd in trainer.descriptors:
             if self._idle.pop(fd, None):
                 self._epoll.unregister(fd)
 
     def read(self, lane: Lane, trainer: Trainer) -> None:
-        """Read the messages that an idle trainer has sent so far, and report if it has ended."""
+        """Read the messages that an idle trainer has sent so far.
+
+        If the trainer has ended, report its end.
+        """
         with trainer.conversations.reading_alone(wait=False) as alone:
             ending = self._read(trainer) if alone else ""  # else a session has taken it meanwhile
         if ending:
@@ -281,7 +299,10 @@ class IdleTrainers(threading.Thread):
             self._listener.ended(lane, ending)
 
     def _read(self, trainer: Trainer) -> str:
-        """Read the trainer's messages; return how the trainer ended, or an empty text."""
+        """Read the trainer's messages.
+
+        Return how the trainer ended, or an empty text if it has not.
+        """
         received = 0
         try:
             while (line := trainer.conversations.read_now()) is not None:
@@ -296,7 +317,10 @@ class IdleTrainers(threading.Thread):
         return ""
 
     def stop(self) -> None:
-        """Stop the thread. Does not wait: the thread may be waiting for the launcher process."""
+        """Stop the thread.
+
+        The method does not wait, because the thread may wait for the launcher process.
+        """
         self._over.set()
 
     def run(self) -> None:
@@ -309,6 +333,6 @@ class IdleTrainers(threading.Thread):
                 if time.monotonic() >= next_tidy:
                     self._listener.tidy()
                     next_tidy = time.monotonic() + TIDY_INTERVAL
-            except Exception:  # a worker without this thread keeps what has ended
+            except Exception:  # a worker without this thread would keep ended trainers
                 log.exception("the reader of idle trainers failed")
                 self._over.wait(TIDY_INTERVAL)

@@ -1,11 +1,13 @@
-"""The lanes of a device: choose the trainer that runs a segment, and the trainers that stay.
+"""The lanes of a device: they choose the trainer that runs a segment and the trainers to keep.
 
-Each lane has one trainer for all torch trials, and one for each of the last few studies of
-objectives and epoch functions. (Their trials are suspended inside the user's code, so that code
-must not change.) The torch trials of studies with an environment of their own have a trainer for
-each of the last few environments. A trainer is started when a trial needs it. Trials share trainers
-and stay warm in them. A slot is a seat of a lane. If a lane has several seats, an extension lets
-the runs that are open in the lane's trainer take turns (``extensions.sharing_of``).
+A lane has one trainer for all torch trials. It also has one trainer for each of the last few
+studies of objectives and epoch functions. (Trials of these studies are suspended inside the user's
+code, so their process must not load other code.) The torch trials of studies with an environment of
+their own have one trainer for each of the last few environments.
+
+A trainer is started when a trial needs one. Trials share trainers and stay warm (loaded) in them.
+The slots of a lane are its seats. If a lane has several seats, an extension lets the open runs take
+turns in the lane's trainer (``extensions.sharing_of``).
 """
 
 from __future__ import annotations
@@ -22,20 +24,21 @@ from ... import extensions
 from ..launching.client import TrainerLauncher
 from ..sessions.trainer import Sockets, Trainer, Turns
 
-#: The number of trainers that a lane keeps in addition to the shared one, for studies of functions
-#: and for environments. If there are more, the least recently used is closed.
+#: The largest number of trainers that a lane keeps in addition to the shared trainer, for studies
+#: and for environments. Beyond that number, the least recently used trainer is closed.
 STUDIES_KEPT = 4
-#: Seconds for which such a trainer stays idle after the last of its trials has ended. The next
-#: trial may be on its way.
+#: Seconds for which such a trainer stays idle after its last trial has ended. The next trial may
+#: already be on its way.
 LINGER = 5.0
-#: The name of the trainer that belongs to no single study and no environment.
+#: The name of the trainer that belongs to no single study and to no environment.
 SHARED = ""
 
 
 class Lane:
-    """The trainers of one lane. One segment runs at a time in each of its seats.
+    """The trainers of one lane. Each of the lane's seats runs one segment at a time.
 
-    A thread that runs a segment has a ``seat``. Changes to the trainers happen under ``lock``.
+    A thread that runs a segment has acquired one of the ``seats``. A thread that changes the lane's
+    trainers must hold ``lock``.
     """
 
     def __init__(
@@ -49,9 +52,10 @@ class Lane:
         kept: Path | None = None,
         powercap: Path | None = None,
     ) -> None:
-        """``address``: the address at which trainers of other lanes and nodes reach this node's.
+        """Create a lane without trainers. ``index`` is the number of the lane on its device.
 
-        ``kept`` and ``powercap``: as for ``Trainer``.
+        ``address`` is the address of this node at which trainers of other lanes and nodes reach its
+        trainers. ``kept`` and ``powercap`` are passed on to each ``Trainer``.
         """
         self._launcher = launcher
         self._kept, self._powercap = kept, powercap
@@ -69,13 +73,14 @@ class Lane:
         self._trainers: OrderedDict[str, Trainer] = OrderedDict()
 
     def known(self, task: SegmentTask) -> Trainer | None:
-        """Return the trainer that will run ``task``; None if it is not started yet."""
+        """Return the trainer that runs ``task``, or None if that trainer was not started yet."""
         return self._trainers.get(_name(task))
 
     def trainer_for(self, task: SegmentTask, sockets: Sockets | None = None) -> Trainer:
-        """Return the trainer that runs ``task``: a new one, with ``sockets``, if there is none.
+        """Return the trainer that runs ``task``, and start the trainer if necessary.
 
-        If it cannot be started, closes ``sockets`` and raises OSError.
+        A new trainer takes over ``sockets``, if they are given. If the trainer cannot be started,
+        ``sockets`` are closed and OSError is raised.
         """
         name = _name(task)
         if name not in self._trainers:
@@ -103,7 +108,11 @@ class Lane:
         return self._trainers[name]
 
     def unused(self) -> list[Trainer]:
-        """Return idle trainers to close: those not used for long, or beyond ``STUDIES_KEPT``."""
+        """Return the idle trainers that should be closed.
+
+        These are trainers without trials for ``LINGER`` seconds, and the least recently used
+        trainers beyond ``STUDIES_KEPT``. The shared trainer is never among them.
+        """
         studies = [name for name in self._trainers if name != SHARED]
         if not studies:
             return []
@@ -122,7 +131,7 @@ class Lane:
         return [trainer for trainer in self.trainers() if not trainer.alive]
 
     def remove(self, trainer: Trainer) -> None:
-        """Remove a trainer from the lane. The caller closes the trainer."""
+        """Remove a trainer from the lane. The caller must close the trainer."""
         for name, member in list(self._trainers.items()):
             if member is trainer:
                 del self._trainers[name]

@@ -1,8 +1,8 @@
-"""Read a worker's Celery queues without acknowledgements, and survive any element in them.
+"""Read a worker's Celery queues without acknowledgements, and survive any element in the queues.
 
-An element is checked before Celery sees it, and is dropped if it is no message of Penstock. An
-element on which Celery fails nevertheless is dropped, too: it was already taken from its queue, so
-it never comes again.
+An element is checked before Celery sees it, and is dropped if it is not a message of Penstock. An
+element that passes the check and on which Celery fails is dropped, too. It was already taken from
+its queue, so it does not come back.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from ...broker.dropped import Dropped
 
 log = logging.getLogger(__name__)
 
-#: The name of a slot's queue. Celery has other queues, for operators' requests and the replies.
+#: The form of the name of a slot's queue. Celery has other queues, for the requests of operators
+#: and for replies.
 _SLOT = re.compile(rf"(?:{'|'.join(KINDS)})\..+\.s[0-9]+")
 
 
 def _channel(channel: Any, url: str) -> Any:
-    """Return a channel class that drops malformed messages, and acknowledges none.
+    """Return a channel class that drops malformed messages and acknowledges none.
 
-    The ledger records what has been run.
+    No acknowledgement is needed, because the ledger records which segments have run.
     """
     dropped, client = Dropped(), connection.connect(url)
 
@@ -42,7 +43,7 @@ def _channel(channel: Any, url: str) -> Any:
             return super().basic_consume(queue, True, *args, **options)
 
         def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
-            """Do nothing: no record was made when the message came, so none is to be removed."""
+            """Do nothing: no record was made when the message came, so none must be removed."""
 
         def _brpop_read(self, **options: Any) -> Any:
             with self._dropping("an element"):
@@ -56,7 +57,10 @@ def _channel(channel: Any, url: str) -> Any:
 
         @contextmanager
         def _dropping(self, where: str) -> Iterator[None]:
-            """Drop an element that is no message: it would end this worker, and then the next."""
+            """Drop an element that is not a message.
+
+            It would end this worker, and then the next worker.
+            """
             try:
                 yield
             except (Empty, *self.connection_errors):
@@ -82,9 +86,9 @@ def _channel(channel: Any, url: str) -> Any:
 
 
 def _asking(channel: Any) -> Any:
-    """Return a channel class for Sentinel.
+    """Return a channel class for brokers behind Redis Sentinel.
 
-    It leaves a server that is not the primary, and asks sentinels without pauses.
+    The channel leaves a server that is not the primary, and asks the sentinels without pauses.
     """
     from ...broker import sentinels
 
@@ -101,9 +105,10 @@ def _asking(channel: Any) -> Any:
 
 
 def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
-    """Return Celery's messaging for the broker at ``url``.
+    """Return Celery's messaging class for the broker at ``url``, with Penstock's channels.
 
-    ``check`` raises Forged for an element that is no message for a slot's queue.
+    ``check`` is called with a message and its queue. It raises Forged for an element that is not a
+    message for a slot's queue.
     """
     # Imported by name, because these packages ship only half of their types.
     kombu: Any = import_module("kombu")

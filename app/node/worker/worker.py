@@ -1,10 +1,12 @@
-"""The segment proxy: the part of a Celery worker that handles Penstock's tasks.
+"""The part of a Celery worker that handles Penstock's tasks: a proxy between broker and trainers.
 
-The proxy never trains. It opens a message (checks seal and form), claims the segment on the broker,
-and hands it to the trainer of its lane. The trainer's messages are reported under the fence. An
-invalid message is dropped, logged and counted: a worker survives every message. Its threads are
-Celery's (one for each running segment), the keeper, and the reader of idle trainers. Nothing here
-loads torch.
+The proxy never trains. For each task it opens the message (checks its seal and form), claims the
+segment on the broker, and passes the segment to the trainer of its lane. The proxy then sends the
+trainer's messages to the scheduler as reports, under the segment's fence. An invalid message is
+dropped, logged and counted, so no message can end a worker.
+
+The threads are Celery's threads (one for each running segment), the keeper, the reader of idle
+trainers, and the reader of the broker's calls. Nothing in this process imports torch.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ log = logging.getLogger(__name__)
 
 #: Seconds in which an ending worker ends its trainers and all processes that they started.
 END_TIMEOUT = 10.0
-#: Seconds for the last reports of a worker whose agent has gone.
+#: Seconds for the last reports of a worker whose node agent is gone.
 EXIT_TIMEOUT = 2.0
 
 
@@ -81,24 +83,30 @@ class Worker:
         self._sharing = threading.Lock()
 
     def start(self) -> None:
-        """Register the device, and start the launcher process, which imports what trainers need."""
+        """Register the device, and start the launcher process, which prepares for trainers.
+
+        The launcher process imports the modules that trainers need.
+        """
         self._keeper.start()
         self._calls.start()
         self._idle_trainers.start()
         self._launcher.stay()
 
     def drain(self) -> None:
-        """Take no more segments. The scheduler cuts running ones. Safe in a signal handler."""
+        """Take no more segments.
+
+        The scheduler cuts the running segments. Safe in a signal handler.
+        """
         self._keeper.drain()
 
     def close(self) -> None:
-        """Wait for running segments, then deregister the device and end the trainers."""
+        """Wait for the running segments, then deregister the device and end the trainers."""
         with self._idle:
             self._idle.wait_for(lambda: not self._keeper.sessions)
         self.end()
 
     def end(self) -> None:
-        """End the trainers now. Segments that still ran are reported as lost."""
+        """End the trainers now. Segments that are still running are reported as lost."""
         self._link.closing.set()
         self._calls.stop()
         self._idle_trainers.stop()
@@ -114,7 +122,10 @@ class Worker:
             self._keeper.stop()
 
     def run(self, text: object, mark: object) -> Result:
-        """Run one Celery task. Returns the result that Flower shows."""
+        """Run one Celery task. Return the result that Flower shows.
+
+        ``text`` is the sealed text of the task, and ``mark`` is its seal.
+        """
         try:
             task = self._link.open(text, mark)
         except Forged as error:
@@ -145,7 +156,10 @@ class Worker:
         return {"dropped": str(why)}
 
     def _claim(self, session: Session, trainer: str = "") -> Result | None:
-        """Claim the segment. Returns None if granted, otherwise the result that Flower shows."""
+        """Claim the segment. Return None if the claim is granted, else the result for Flower.
+
+        ``trainer`` is the identity of the trainer if the segment belongs to a gang.
+        """
         try:
             answer = self._link.claim(session.task, session.owner, trainer)
         except BackendError as error:
@@ -157,7 +171,10 @@ class Worker:
         return {"dropped": answer}
 
     def _with_lease(self, session: Session, work: Callable[[], Result]) -> Result:
-        """Call ``work`` while the keeper keeps the session's lease; return its result."""
+        """Call ``work`` while the keeper renews the session's lease.
+
+        Return the result of ``work``.
+        """
         self._keeper.add(session)
         try:
             return work()
@@ -182,7 +199,10 @@ class Worker:
     def _take_trainer(
         self, session: Session, lane: Lane, sockets: Sockets | None = None
     ) -> Trainer:
-        """Return the trainer for the session's segment, and count the run in it. Raises OSError."""
+        """Return the trainer for the session's segment, and count one more run in it.
+
+        Raises OSError if the trainer cannot be started.
+        """
         with lane.lock:
             warm = lane.known(session.task)
             if warm is not None and not warm.alive:
@@ -193,13 +213,16 @@ class Worker:
         return trainer
 
     def _leave_trainer(self, trainer: Trainer, lane: Lane) -> None:
-        """Count a run less in ``trainer``. If it is idle now, its messages are read here."""
+        """Count one run less in ``trainer``, and start to watch its messages if it is now idle.
+
+        A trainer that has ended is closed, and so are trainers that are no longer needed.
+        """
         with lane.lock:
             trainer.runs -= 1
             if trainer.runs:
                 return
             trainer.idle_since = time.monotonic()
-            # What it said after its last message was read already, so no event will report it.
+            # Messages that were read into the buffer already cause no further event.
             self._idle_trainers.read(lane, trainer)
             # The trainer may have been removed while other runs were open in it.
             if trainer in lane.trainers() and trainer.alive:
@@ -209,9 +232,10 @@ class Worker:
             self._close(lane, lane.unused())
 
     def _run_as_member(self, session: Session, lane: Lane) -> Result:
-        """Run a rank of a gang. The claim tells the other ranks the identity of its trainer.
+        """Run the segment as one rank (member) of a gang.
 
-        If the trainer does not exist yet, it is started after the claim, since that may take long.
+        The claim tells the other ranks the identity of this rank's trainer. If the trainer does not
+        exist yet, it is started after the claim, because the start may take long.
         """
         with lane.lock:
             self._close(lane, lane.ended())
@@ -219,7 +243,7 @@ class Worker:
         try:
             sockets = Sockets(lane.address) if warm is None else None
         except OSError as error:
-            why = error  # which is reported under a claim, as all else
+            why = error  # a report needs a claim, also this one
             nowhere = str(Identity(lane.address, 1, "none"))
             return self._claim(session, nowhere) or self._with_lease(
                 session, lambda: session.without_trainer(why)
@@ -253,7 +277,10 @@ class Worker:
             self._leave_trainer(trainer, lane)
 
     def _announce_sharing(self, trainer: Trainer, *, at_work: bool) -> None:
-        """Tell all trainers at work how many they are, so that they divide a GPU's joules."""
+        """Tell all trainers at work on a GPU how many they are.
+
+        Each trainer then counts its share of the energy that the GPU uses.
+        """
         if self._device.kind != "cuda" or self._device.unmetered:
             return
         with self._sharing:
@@ -263,12 +290,18 @@ class Worker:
                 each.send({"op": "share", "trials": len(trainers)})
 
     def _close_unused(self, lane: Lane) -> None:
-        """Close trainers that have ended or that nothing needs. Call with the lane's lock held."""
+        """Close trainers that have ended or are no longer needed.
+
+        The caller holds the lane's lock.
+        """
         self._close(lane, lane.ended())
         self._close(lane, lane.unused())
 
     def _close(self, lane: Lane, trainers: list[Trainer]) -> None:
-        """Remove trainers, and close those without runs; the last session closes any other."""
+        """Remove trainers from the lane, and close those in which no run is open.
+
+        A trainer with open runs is closed when the last of these runs ends.
+        """
         for trainer in trainers:
             lane.remove(trainer)
             if not trainer.runs:
@@ -296,14 +329,17 @@ class Worker:
         self._keeper.post(command)
 
     def ended(self, lane: Lane, how: str) -> None:
-        """Handle the end of an idle trainer. No result is lost: its trials are replayed."""
+        """Handle the end of an idle trainer.
+
+        No result is lost, because its trials can be replayed.
+        """
         if self._link.closing.is_set():
             return
         log.warning("an idle trainer of %s ended: %s", lane.name, how)
         self._close_unused_if_free(lane)
 
     def released(self, trial: str, study: str) -> None:
-        """Release a trial that will not run again, and all of ``study`` if it is given."""
+        """Release a trial that does not run again, and all data of ``study`` if it is given."""
         for lane in self._lanes:
             lane.release(trial, study)
 
@@ -313,9 +349,9 @@ class Worker:
             self._close_unused_if_free(lane)
 
     def agent_gone(self) -> None:
-        """End this worker, since the node agent was killed and its successor starts a new worker.
+        """End this worker, because the node agent was killed. The next agent starts a new worker.
 
-        It ends at once, without asking Celery: a warm shutdown would wait for the segments.
+        The worker ends at once and without Celery, whose warm shutdown would wait for the segments.
         """
         log.warning("the node agent is gone: stopping %s", self._device.name)
         # Before the segments are lost, so that none of them is sent to this worker again.
