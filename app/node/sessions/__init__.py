@@ -1,1 +1,1 @@
-"""Segments in trainers: the trainer process, its messages, and the reports to the scheduler."""
+"""The trainer process, its messages, and a worker's reports to the scheduler on its segments."""

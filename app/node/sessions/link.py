@@ -231,11 +231,13 @@ class Link:
         return protocol.ANNOUNCE.command(keys, (*args, protocol.ANNOUNCEMENTS_KEPT))
 
     def history(self, study: str, after: str) -> tuple[str, list[str]] | None:
-        """Return the end of a study's history, and the texts since ``after``, an earlier such end.
+        """Return the updates of a study's history since ``after``, and the new position in it.
 
-        Returns None if the broker has lost a part of the history; the scheduler sends the whole
-        history on request. Raises BackendError if the broker stays away. Texts without this
-        installation's seal are left out.
+        ``after`` is the position that an earlier call returned, or empty. The position comes first
+        in the result. Texts without this installation's seal are left out.
+
+        Returns None if the broker has lost a part of the history; the scheduler then sends the
+        whole history on request. Raises BackendError if the broker stays away.
         """
         # Announcements first, so that none is read after the text that commits it.
         streams = (protocol.ANNOUNCEMENTS + study, protocol.HISTORY + study)

@@ -1,9 +1,12 @@
-"""One segment in one trainer: the conversation from the claim to the report that closes it.
+"""One segment in one trainer: the messages from the claim to the report that closes the attempt.
 
-A session ends in one of these ways: the trainer says the closing epoch, ``returned``, ``failed`` or
-``refused``; the trainer dies; an epoch exceeds its time limit; or the session is *fenced off*,
-because the attempt no longer counts. The trainer of such a session is told to stop. It is killed if
-it has not stopped after ``STOP_GRACE`` and the time of one step.
+A session ends in one of these ways:
+
+- The trainer sends the closing epoch, ``returned``, ``failed`` or ``refused``.
+- The trainer dies.
+- An epoch exceeds its time limit.
+- The session is *fenced off*, because its attempt no longer counts. The trainer is told to stop. If
+  the trainer has not stopped after ``STOP_GRACE`` and the time of one step, it is killed.
 """
 
 from __future__ import annotations
@@ -168,7 +171,7 @@ class Session:
     # -- time ------------------------------------------------------------------------------------
 
     def _clock(self) -> float:
-        """Read a clock that stands still while other trials have their turns in the trainer."""
+        """Return the time of a clock that stands still while other trials have their turns."""
         return self.trainer.seconds(self.task.fence) if self.trainer else time.monotonic()
 
     def _receive_timeout(self) -> float:
@@ -270,7 +273,7 @@ class Session:
         self._show(str(line["text"]))
 
     def _on_noted(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        """Forward the message to the scheduler if it is from the gang's first member."""
+        """Forward the message to the scheduler if its sender is the first member of the gang."""
         if self.task.rank == 0:
             self._reports.forward(line, closes=False)
 

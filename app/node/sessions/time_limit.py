@@ -44,7 +44,7 @@ class TimeLimit:
         self.step_seconds = 0.0
 
     def begin(self, seconds: float = 0.0) -> None:
-        """Restart the time with a limit of ``seconds``, or the limit of an epoch if that is 0."""
+        """Restart the time limit with ``seconds``, or with an epoch's limit if ``seconds`` is 0."""
         self._seconds = seconds or self._usual
         self.due = time.monotonic() + self._seconds if self._seconds else 0.0
         self._since = self._clock()

@@ -97,7 +97,7 @@ class Turns(Protocol):
         """Return the seconds for which the run with the fence ``fence`` has been at work."""
 
     def works_for(self, fence: int) -> bool:
-        """Return True if this run is at work, or was when the trainer ended."""
+        """Return True if the run with this fence is at work, or was when the trainer ended."""
 
     def remove(self) -> None:
         """Remove the stored data of the turns, because the trainer has ended or could not start."""
@@ -218,7 +218,7 @@ class Trainer:
         return self._turns is not None
 
     def works_for(self, fence: int) -> bool:
-        """Return True if it is this run's turn, or was when the trainer ended."""
+        """Return True if the run with this fence has its turn, or had it when the trainer ended."""
         return self._turns is None or self._turns.works_for(fence)
 
     def send(self, message: dict[str, Any]) -> None:

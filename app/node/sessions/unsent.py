@@ -39,7 +39,10 @@ class Unsent:
         self.unannounced: list[tuple[str, str, float | str]] = []
 
     def add(self, writing: Mapping[str, Any], draws_digest: str) -> None:
-        """Add writes of the trial. ``draws_digest`` is the digest of its draws after these."""
+        """Add writes of the trial.
+
+        ``draws_digest`` is the digest of the trial's draws after these writes.
+        """
         self._writing.add(writing)
         self.draws_digest = draws_digest
         if self._announces:

@@ -1,4 +1,4 @@
-"""The processes that stay up (scheduler, node agent, Flower).
+"""The services (scheduler, node agent, broker and Flower), and the upkeep of their files.
 
-Also the removal of files that are not needed any more, and backups of the ledger.
+The upkeep removes files that are no longer needed and makes backups of the ledger.
 """

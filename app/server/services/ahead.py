@@ -1,13 +1,14 @@
-"""Starts services, and imports for trainers, while a script still imports its own libraries.
+"""Start services, and imports for trainers, while a script still imports its own libraries.
 
 The script's imports take seconds, and its trainers will need the same libraries. So the launcher
-process imports them at the same time. On more than two cores broker, scheduler and agent start at
-the same time, too. On two cores they would delay both imports. So they start when the launcher
-process has finished its imports and its core is idle: a forked process waits for that.
+process imports the libraries at the same time. On more than two cores, broker, scheduler and agent
+start at the same time, too. On two cores they would slow down both imports. There, a forked process
+waits until the launcher process has finished its imports, and starts the services then.
 
-Nobody has asked for these services yet, and ``DesiredState.ahead`` says so. ``ensure_up`` takes the
-services over, or replaces them if it is asked for other devices or settings. If nobody has asked
-for the services when the script ends, they are ended, and so is the launcher process.
+Nobody has asked for these services yet, which ``DesiredState.ahead`` records. When the script asks
+for services, ``ensure_up`` takes them over, or replaces them if the script wants other devices or
+settings. If nobody has asked for the services when the script ends, the services and the launcher
+process are ended.
 """
 
 from __future__ import annotations
@@ -44,16 +45,18 @@ from .services import (
     write_desired_state,
 )
 
-#: With this number of cores or fewer, services wait until the launcher has imported everything.
+#: The number of cores up to which services wait until the launcher process has finished its
+#: imports.
 FEW_CORES = 2
 
 
 @contextmanager
 def services_ahead(settings: Settings, script: Path) -> Iterator[None]:
-    """Start the services that ``script`` will need while it does its own imports.
+    """Start the services that ``script`` will need, while the ``with`` block runs the script.
 
-    Does nothing if the services run, or if a broker, ledger or store of the user's own must be
-    checked. An error that keeps services from starting is reported when the script asks for them.
+    Nothing is started if the services run already, or if the user has chosen a broker, ledger or
+    store, because these must be checked first. Errors are ignored here: the script meets and
+    reports them when it asks for the services.
     """
     has_own_urls = {settings.broker, settings.ledger, settings.store} != {None}
     begun, waiting = False, None
@@ -73,9 +76,10 @@ def services_ahead(settings: Settings, script: Path) -> Iterator[None]:
 
 
 def _start(settings: Settings, script: Path) -> int | None:
-    """Start what can start now. Return a descriptor if services start later, else None.
+    """Start the services or the launcher process that can start now.
 
-    Closing the descriptor cancels the later start. Raises as ``ensure_up`` does.
+    Returns a descriptor if the services start later. Closing the descriptor cancels that start.
+    Returns None otherwise. Raises the same errors as ``ensure_up``.
     """
     with locks.hold(settings.run, CHANGE, wait=True):
         if desired_state(settings) is not None:
@@ -100,7 +104,10 @@ def _start(settings: Settings, script: Path) -> int | None:
 
 
 def _wait_and_start(settings: Settings, called_off: int) -> NoReturn:
-    """Start the services from this forked process once the launcher has finished its imports."""
+    """Wait until the launcher process has finished its imports, then start the services.
+
+    This runs in a forked process. ``called_off`` becomes readable if the start is cancelled.
+    """
     try:
         os.setsid()  # Ctrl-C is for the script
         nothing = os.open(os.devnull, os.O_RDWR)
@@ -117,7 +124,10 @@ def _wait_and_start(settings: Settings, called_off: int) -> NoReturn:
 
 
 def _start_services(settings: Settings) -> None:
-    """Start broker, scheduler and agent. The caller holds ``CHANGE``. Raises as ``ensure_up``."""
+    """Start broker, scheduler and agent. The caller holds the lock ``CHANGE``.
+
+    Raises the same errors as ``ensure_up``.
+    """
     # Imported here because clients whose services run already need none of it.
     from ..advice.policy_host import check_policy
 
@@ -136,9 +146,10 @@ def _start_services(settings: Settings) -> None:
 
 
 def _import_ahead(settings: Settings, device: Device, script: Path) -> None:
-    """Import ahead, in the launcher process, the modules that trainers of ``script`` will need.
+    """Have the launcher process import the modules that trainers of ``script`` will need.
 
-    The imports take longest, so they begin first. ``device`` is one of the devices to be served.
+    The imports take longest, so they start first. ``device`` is one of the devices that will be
+    served.
     """
     names = imported_names(script)
     first = ("torch", "objective") if "torch" in names else ("objective",)
@@ -147,7 +158,7 @@ def _import_ahead(settings: Settings, device: Device, script: Path) -> None:
 
 
 def end_unasked(settings: Settings) -> None:
-    """End the services that were started ahead, if nobody has asked for them."""
+    """End the services that were started ahead, if no client has asked for them since."""
     with locks.hold(settings.run, CHANGE, wait=True):
         desired = desired_state(settings)
         if desired is not None and desired.ahead is not None:

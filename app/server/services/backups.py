@@ -1,13 +1,14 @@
-"""Makes backups of a ledger file while it is in use, and restores them while nothing runs.
+"""Make backups of a ledger file while it is in use, and restore a backup while no service runs.
 
-A backup is a copy as of one moment, made by SQLite's own method for a file that is in use. The copy
-gets its name only after all of it has been read and found intact, and only then is an older backup
-deleted. So every named backup is intact, and a damaged ledger never costs a backup.
+A backup is a copy of the ledger as of one moment, made with SQLite's own backup method. The copy
+gets its name only after all of it was read and found intact. Only then is an older backup deleted.
+So every named backup is intact, and a damaged ledger never costs a backup.
 
-A scheduler that goes back to an older ledger does not know what was sent since then. So
-``restore_backup`` leaves a file (``Settings.restored``) for the next scheduler, which then revokes
-all attempts and continues numbering far above (``LedgerRestored``). The file is written before the
-ledger is replaced, so a crash in between causes only a gap in the numbers.
+After a scheduler has gone back to an older ledger, it does not know which tasks were sent since
+then. So ``restore_backup`` leaves a file (``Settings.restored``) for the next scheduler. That
+scheduler revokes all attempts and continues its numbers far above the old ones
+(``LedgerRestored``). The file is written before the ledger is replaced, so a crash between the two
+steps causes only a gap in the numbers.
 """
 
 from __future__ import annotations
@@ -37,26 +38,29 @@ log = logging.getLogger(__name__)
 
 #: The name of the lock that a process holds while it makes a backup.
 NAME = "backups"
-#: Seconds between two checks whether a backup is due.
+#: The longest time in seconds between two checks whether a backup is due.
 CHECK_INTERVAL = 30.0
-#: Seconds after a backup until the end of a study causes another one.
+#: Seconds after a backup before which the end of a study causes no other backup.
 AFTER_STUDY = 300.0
-#: The advice if a ledger's file is gone.
+#: The advice to a user whose ledger file is missing.
 GONE_ADVICE = (
     "A new one begins without its studies. `penstock restore` lists the backups, which are kept"
     " until newer ones take their places, and puts one back when nothing runs here (penstock down)"
 )
 #: The suffixes of the files that belong to a ledger.
 PARTS = ("", "-wal", "-shm", "-mark")
-#: The suffixes of the files of an unfinished copy, which has a rollback journal.
+#: The suffixes of the files that belong to an unfinished copy, which also has a rollback journal.
 OF_COPY = (*PARTS, "-journal")
 
 
 class Backups(threading.Thread):
-    """A thread that makes a backup whenever one is due, and deletes the oldest ones."""
+    """A thread that makes a backup whenever a backup is due, and deletes the oldest backups."""
 
     def __init__(self, settings: Settings, damaged: Callable[[], object] = lambda: None) -> None:
-        """``damaged`` is called in the backup thread if the ledger is found to be damaged."""
+        """Create the thread, and read the state of the newest backup.
+
+        ``damaged`` is called in this thread if the ledger is found to be damaged.
+        """
         super().__init__(name="backups", daemon=True)
         self._settings = settings
         self._damaged = damaged
@@ -83,7 +87,12 @@ class Backups(threading.Thread):
             time.sleep(min(CHECK_INTERVAL, self._settings.backup_every))
 
     def back_up_if_due(self, now: float) -> None:
-        """Make a backup if the ledger has changed, and the last one is old or a study has ended."""
+        """Make a backup if the ledger has changed and the last backup is old enough.
+
+        ``Settings.backup_every`` says how old. If a study has ended since the last backup,
+        ``AFTER_STUDY`` seconds are enough. The oldest backups beyond ``Settings.backups`` are
+        deleted.
+        """
         newest, (over, _) = self._reader.newest(), self._reader.responses()
         study_ended = over != self._last_state[1]
         pause = min(AFTER_STUDY, self._settings.backup_every)
@@ -96,7 +105,10 @@ class Backups(threading.Thread):
 
 
 def is_ledger_gone(settings: Settings) -> bool:
-    """Return True if the ledger's file is missing although its backups or its mark exist."""
+    """Return True if the ledger's file is missing although there are signs that it existed.
+
+    The signs are backups of the ledger, and the mark with the number of its newest event.
+    """
     database = database_at(settings.ledger_url)
     if database.file is None or database.file.exists():
         return False
@@ -105,17 +117,18 @@ def is_ledger_gone(settings: Settings) -> bool:
 
 
 def backups_of(settings: Settings, damaged: Callable[[], object]) -> Backups | None:
-    """Return the thread that makes this installation's backups; None if it makes none."""
+    """Return the thread that makes this installation's backups, or None if it makes none."""
     if not settings.backups or database_at(settings.ledger_url).file is None:
         return None
     return Backups(settings, damaged)
 
 
 def back_up(settings: Settings, to: Path | None = None) -> tuple[Path, Known]:
-    """Write a backup to ``to`` (None: to the state folder); return its path and a summary.
+    """Write a backup to the file ``to``, and return its path and a summary of its content.
 
-    Raises UsageError if ``to`` exists or the state folder is another user's, and LedgerDamaged if
-    the ledger is not intact.
+    If ``to`` is None, the backup goes to the state folder. Raises UsageError if ``to`` exists or
+    cannot be written, or if the state folder belongs to another user. Raises BackendError if there
+    is no ledger, and LedgerDamaged if the ledger is not intact.
     """
     database, source = _file_of(settings, "back it up with pg_dump")
     settings.check_home()
@@ -142,7 +155,10 @@ def back_up(settings: Settings, to: Path | None = None) -> tuple[Path, Known]:
 
 
 def list_backups(settings: Settings) -> list[str]:
-    """Return a line on each backup in the state folder, newest first: content and soundness."""
+    """Return a line for each backup in the state folder, newest first.
+
+    A line says when the backup was made, what it contains, and whether it is intact.
+    """
     _file_of(settings, "restore it with pg_restore")
     lines = []
     for path in reversed(_kept(settings)):
@@ -157,10 +173,10 @@ def list_backups(settings: Settings) -> list[str]:
 
 
 def restore_backup(settings: Settings, backup: Path) -> str:
-    """Replace the ledger by ``backup``; return a message that says so.
+    """Replace the ledger by ``backup``, and return a message that says so.
 
-    The old ledger stays next to it under another name. Raises UsageError while something runs here
-    or if there is no such file, and LedgerDamaged if the backup is not intact.
+    The old ledger stays next to the new one under another name. Raises UsageError if a service runs
+    here or if there is no such file, and LedgerDamaged if the backup is not intact.
     """
     database, ledger_file = _file_of(settings, "restore it with pg_restore")
     if not backup.is_file():
@@ -204,7 +220,10 @@ def _kept(settings: Settings) -> list[Path]:
 
 
 def _copy(source: Path, temporary: Path) -> None:
-    """Copy all pages in one step: no writer waits for the copy, and none makes it start over."""
+    """Copy all pages of the ledger in one step.
+
+    No writer waits for the copy or makes it start over.
+    """
     read = f"file:{quote(str(source.absolute()))}?mode=ro"
     with (
         closing(sqlite3.connect(read, uri=True)) as connection,
@@ -215,14 +234,17 @@ def _copy(source: Path, temporary: Path) -> None:
 
 
 def _named(temporary: Path, shown: Database) -> Database:
-    """Return the ledger in ``temporary``, which messages call by the name of the original."""
+    """Return the copy in ``temporary`` as a ledger. Messages call it by the name of ``shown``."""
     database = database_at(f"sqlite:///{temporary}")
     database.shown = shown.shown
     return database
 
 
 def _lost(database: Database, newest: int) -> str:
-    """Return a note on the number of the ledger's events after event ``newest``, if known."""
+    """Return a note on the number of events that a restored backup lacks.
+
+    ``newest`` is the number of the backup's newest event. The note says if the number is not known.
+    """
     last_event = database.noted()
     events = last_event.seq if last_event else None
     return "how many events are lost is not known" if events is None else _count(events - newest)
@@ -233,10 +255,11 @@ def _count(events: int) -> str:
 
 
 def _move_aside(ledger_file: Path) -> Path | None:
-    """Give the ledger at ``ledger_file`` a second name and return that; None if there is no ledger.
+    """Give the ledger at ``ledger_file`` a second name and return that name.
 
-    Until another file replaces the ledger, it also keeps its own name and the record of its newest
-    event. So after a crash in between, the loss of its write-ahead log is still detected.
+    Returns None if there is no ledger. Until another file replaces the ledger, the ledger also
+    keeps its first name and the mark with its newest event. So after a crash in between, the loss
+    of the write-ahead log is still detected.
     """
     if not ledger_file.exists():
         return None
@@ -252,7 +275,10 @@ def _move_aside(ledger_file: Path) -> Path | None:
 
 @contextmanager
 def _removing(temporary: Path) -> Iterator[None]:
-    """Remove the copy ``temporary`` before the block, in case one was left over, and after it."""
+    """Remove the copy ``temporary`` before and after the body of the ``with`` statement.
+
+    A copy may be left from an earlier process that was killed.
+    """
     _remove(temporary)
     try:
         yield

@@ -1,11 +1,11 @@
-"""Writes code and objects by value to the installation's store, and finds the unneeded ones.
+"""Write code and objects by value to the installation's store, and find those no longer needed.
 
-A study needs its code until it is over, and longer if it can be extended. Only failed studies and
-studies with PBT cannot be extended. A study that is extended with newer code no longer needs the
-older code.
+A study needs its code until the study is over, and longer if it can be extended. All studies except
+failed studies and studies with PBT can be extended. A study that is extended with newer code no
+longer needs the older code.
 
-An object (``tasks.objectives.objects``) is needed as long as it is an attribute of a study that was
-not deleted, or of one of its trials.
+An object (``tasks.objectives.objects``) is needed as long as a study that was not deleted, or one
+of its trials, has the object as an attribute.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from ...ledger.reader import Reader
 from ...ledger.rows import StudyRow
 from ..optuna_bridge.updates import LedgerUpdates
 
-#: The end of the path of a code or object file, which is named by its digest.
+#: The end of the path of a code file or object file. The file's name is its digest.
 NAME = re.compile(r"/(code|objects)/[0-9a-f]{64}$")
 
 
 class StoredCode:
-    """The code by value in ``url``, the installation's own folder in the store."""
+    """The code by value in the folder ``url``, the installation's own folder in the store."""
 
     def __init__(self, url: str) -> None:
         self._url = url
 
     def keep(self, digest: str, content: bytes) -> None:
-        """Write code under its SHA-256. Readers see all of it or nothing. Raises BackendError.
+        """Write code under its SHA-256. A reader sees either all of the code or none of it.
 
-        It is written even if the store has it already, because only an old file is taken for
-        garbage.
+        The code is written even if the store has it already. That makes the file new, and only old
+        files count as garbage. Raises BackendError if the store cannot be used.
         """
         try:
             write_whole(code_file(self._url, digest), content)
@@ -46,7 +46,10 @@ class StoredCode:
             raise unusable(self._url, error) from error
 
     def holds(self, digest: str) -> bool:
-        """Return True if there is code with this digest. Raises BackendError."""
+        """Return True if the store has code with this digest.
+
+        Raises BackendError if the store cannot be used.
+        """
         try:
             files, path = open_store(code_file(self._url, digest))
             return bool(files.exists(path))
@@ -55,7 +58,7 @@ class StoredCode:
 
 
 def needed_code(reader: Reader) -> set[str]:
-    """Return the digests of code by value that studies need, or would need if extended."""
+    """Return the digests of code by value that studies need, or would need to be extended."""
     specs = [spec_from_json(row.spec_json) for row in reader.studies() if not _is_done(row)]
     return {code.digest for spec in specs for code in spec.codes if is_by_value(code.target)}
 
@@ -68,7 +71,7 @@ def _is_done(row: StudyRow) -> bool:
 
 
 def needed_objects(reader: Reader) -> set[str]:
-    """Return the digests of the objects that attributes of studies and trials refer to now."""
+    """Return the digests of the objects that current attributes of studies and trials refer to."""
     current: dict[tuple[str, str, str], Any] = {}
     for study in reader.studies():
         for update in LedgerUpdates(reader, study.id).read_written():
@@ -84,8 +87,8 @@ def unneeded(
 ) -> list[tuple[str, int]]:
     """Return the URI and size in bytes of each of ``files`` that no study needs.
 
-    ``files`` are given as URI, time of writing and bytes. Files younger than ``age`` seconds are
-    kept.
+    Each file is given by its URI, its time of writing (seconds since 1970) and its size in bytes.
+    Files younger than ``age`` seconds are never returned.
     """
     before = time.time() - age
     old = {uri: size for uri, made_at, size in files if NAME.search(uri) and made_at < before}

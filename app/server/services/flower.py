@@ -1,4 +1,4 @@
-"""Starts Flower, the operator's view of the queues: on loopback, with a password, read-only."""
+"""Start Flower, Celery's monitor: only for this machine, with a password, and read-only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ COLUMNS = "name,uuid,state,kwargs,result,received,started,runtime,worker"
 
 
 def password_file(settings: Settings) -> Path:
-    """Return the file of Flower's password, created on first use and readable by its owner only."""
+    """Return the file with Flower's password.
+
+    It is created on first use and only its owner can read it.
+    """
     path = settings.home / "flower.password"
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -33,9 +36,10 @@ def password_file(settings: Settings) -> Path:
 
 
 def exec_flower(settings: Settings, port: int, address: str = "127.0.0.1") -> NoReturn:
-    """Replace this process by Flower at ``address``, which inherits the signals and the terminal.
+    """Replace this process by Flower, which listens at ``address``.
 
-    Raises UsageError if Flower already runs.
+    Flower inherits the signal handling and the terminal. Raises UsageError if Flower already runs,
+    or if its password file is empty or damaged.
     """
     if locks.is_running(settings.run, NAME):
         raise UsageError(f"Flower runs already (process {locks.pid_of(settings.run, NAME)})")
@@ -65,7 +69,7 @@ def exec_flower(settings: Settings, port: int, address: str = "127.0.0.1") -> No
 
 
 def main() -> NoReturn:
-    """Run Flower under its lock until it is told to end; then end without waiting for its threads.
+    """Run Flower under its lock until it is told to end. Then end without waiting for its threads.
 
     The threads may wait for a broker that is gone, and a normal exit would wait for the threads.
     """
@@ -84,7 +88,7 @@ def main() -> NoReturn:
 
 
 def _ask_everywhere() -> None:
-    """Make every page of Flower ask for the password: by default ``/metrics`` and others do not."""
+    """Make every page of Flower ask for the password. By default ``/metrics`` and others do not."""
     # Imported by name, because Flower has no types.
     base: Any = import_module("flower.views").BaseHandler
     api: Any = import_module("flower.api").BaseApiHandler

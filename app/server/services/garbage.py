@@ -1,10 +1,10 @@
-"""Finds and deletes files that nobody needs, for ``penstock gc``.
+"""Find and delete files that nobody needs, for the command ``penstock gc``.
 
-Such files are checkpoints that no row of the ledger names, code by value that no study needs, and
-logs that nobody has written to for the time in the setting ``log_age``. For a study that is over,
-the ledger keeps the rows of only ``keep_checkpoints`` states, so its other states have no row. A
-checkpoint that a worker has written but not yet reported has no row either. So while any study is
-not over, only files older than a day count, as in the janitor's sweep.
+These files are checkpoints that no row of the ledger names, code by value and objects that no study
+needs, and logs that were not written for as long as the setting ``log_age`` says. For a study that
+is over, the ledger keeps the rows of only ``keep_checkpoints`` states, so its other states have no
+row. A checkpoint that a worker has written and not reported yet has no row either. So while any
+study is not over, only files older than a day count, as in the janitor's sweep.
 """
 
 from __future__ import annotations
@@ -35,11 +35,14 @@ class Garbage:
 
     @property
     def shown(self) -> str:
-        """The name for messages, without a password."""
+        """The file's name for messages, without a password."""
         return hide_password(self.name)
 
     def remove(self) -> None:
-        """Delete a file of the store; empty a log, since a process may have it open."""
+        """Delete a file of the store.
+
+        A log is emptied instead, because a process may have it open.
+        """
         if self.is_log:
             os.truncate(self.name, 0)
         else:

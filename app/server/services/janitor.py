@@ -1,18 +1,19 @@
-"""Deletes checkpoints and code that nobody needs any more, in the background of the scheduler.
+"""Delete checkpoints and code that nobody needs any more, in a thread of the scheduler.
 
-Theory of operation. The ledger's table of durable states decides: a file that no row names is
-garbage. Files are named by their content, so several rows, even of several studies, may name one
-file. So the rows are read right before a file is deleted, after the commit that removed a row.
+Theory of operation. The ledger's table of durable states decides: a checkpoint file that no row
+names is garbage. Files are named by their content, so several rows, even rows of several studies,
+may name the same file. So the rows are read right before a file is deleted, and after the commit
+that removed a row.
 
-Files that the engine discards are deleted soon. If a store does not answer, deletions are tried
-again, ever more slowly. The *sweep* finds files that were forgotten in a crash, that were written
-and never reported, or that a killed writer has left. At the start, and then once a day, it deletes
-every file in the installation's folder that no row names and that is older than a day, and code by
-value that no study needs (``code_files``). By that age, a file's writer has reported it or never
-will.
+Files that the engine discards are deleted soon. If a store does not answer, deletions are retried
+with growing pauses. The *sweep* finds files that were forgotten in a crash, that were written and
+never reported, or that a killed writer has left. It runs at the start and then once a day. It
+deletes every checkpoint in the installation's folder that no row names and that is older than a
+day, and code by value that no study needs (``code_files``). By that age, a file's writer has
+reported it or never will.
 
-There is one race: a state that is discarded, and made again at the very moment of its deletion, has
-a row but no file. Such a state counts as damaged, and the trial continues from an older state or by
+There is one race: if a discarded state is made again at the very moment of its deletion, it has a
+row but no file. Such a state counts as damaged, and the trial continues from an older state or by
 replay.
 """
 
@@ -35,21 +36,25 @@ from .code_files import NAME, unneeded
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two sweeps, and the age in seconds from which a sweep deletes a file.
+#: Seconds between two sweeps, and the age in seconds above which a sweep deletes a file.
 SWEEP_EVERY = SWEEP_AGE = 86_400.0
-#: The pauses while a store does not answer.
+#: The pauses, in seconds, between retries while a store does not answer.
 PAUSES = Backoff(first=1.0, longest=300.0)
-#: Files deleted between two looks at the ledger.
+#: The largest number of files that are deleted after each reading of the ledger.
 BATCH = 200
-#: The names of our own states: the digest of a checkpoint, or the draft of a killed writer.
+#: The end of the paths of Penstock's own states: the digest of a checkpoint, or the temporary file
+#: of a writer that may have been killed.
 _OURS = re.compile(r"/[0-9a-f]{64}\.(pt|\d+\.tmp)$")
 
 
 class Janitor(threading.Thread):
-    """A thread that deletes files; ``discard`` may be called from any other thread."""
+    """A thread that deletes files. Any other thread may call ``discard``."""
 
     def __init__(self, url: str, reader: Reader) -> None:
-        """``url`` is the installation's own folder in the store; everything in it is ours."""
+        """Create the thread.
+
+        ``url`` is the installation's own folder in the store, which has no files of others.
+        """
         super().__init__(name="janitor", daemon=True)
         self._url = url
         self._reader = reader
@@ -57,7 +62,7 @@ class Janitor(threading.Thread):
         self._changed = threading.Condition()
 
     def discard(self, uris: Sequence[str]) -> None:
-        """Delete these files soon, unless a durable state then names them."""
+        """Delete these files soon, except for files that a durable state names by then."""
         with self._changed:
             self._due.extend(uris)
             self._changed.notify()
@@ -83,7 +88,10 @@ class Janitor(threading.Thread):
                 time.sleep(PAUSES.after(failures))
 
     def delete_due(self) -> None:
-        """Delete the discarded files. A file whose deletion fails moves to the end of the queue."""
+        """Delete the discarded files.
+
+        A file that cannot be deleted moves to the end of the queue.
+        """
         while self._due:
             uris = [self._due[i] for i in range(min(BATCH, len(self._due)))]
             uris_in_use = self._reader.named(uris)
@@ -108,8 +116,8 @@ class Janitor(threading.Thread):
 def garbage_in(url: str, reader: Reader, age: float) -> list[tuple[str, int]]:
     """Return the URI and size in bytes of each unneeded file below ``url``.
 
-    Such files are states that the ledger does not name, and code that no study needs, if they are
-    older than ``age`` seconds.
+    These are states that the ledger does not name, and code and objects that no study needs, if
+    they are older than ``age`` seconds.
     """
     files = list(_files(url))
     before = time.time() - age
@@ -119,7 +127,10 @@ def garbage_in(url: str, reader: Reader, age: float) -> list[tuple[str, int]]:
 
 
 def _files(url: str) -> Iterator[tuple[str, float, int]]:
-    """Yield the files in the folder: URI, time of the last write (s since 1970), size (bytes)."""
+    """Yield the URI, the time of the last write and the size of our files in the folder.
+
+    The time is in seconds since 1970, and the size is in bytes.
+    """
     files, root = open_store(url)
     files.invalidate_cache()
     if not files.exists(root):
@@ -131,7 +142,10 @@ def _files(url: str) -> Iterator[tuple[str, float, int]]:
 
 
 def delete(uri: str) -> None:
-    """Delete a file of a state or of code. No error if the file is already gone."""
+    """Delete a file of a state, of code or of an object.
+
+    A file that is gone already is no error.
+    """
     files, path = open_store(uri)
     if not (_OURS.search(path) or NAME.search(path)):
         log.warning("%s is not a name of ours: it is left in place", hide_password(uri))
@@ -143,7 +157,10 @@ def delete(uri: str) -> None:
 
 
 def _written_at(info: dict[str, Any]) -> float | None:
-    """Return a file's time of writing, whatever its file system calls that; None if unknown."""
+    """Return a file's time of writing, in seconds since 1970, or None if it is not known.
+
+    File systems use different names for this time in ``info``.
+    """
     for name in ("mtime", "LastModified", "created"):
         value = info.get(name)
         if isinstance(value, datetime):

@@ -1,7 +1,8 @@
-"""Finds out whether the ledger is on another machine, and says how to read it there.
+"""Find out whether the ledger is on another machine, and tell the user how to read it there.
 
-A client that knows a broker's URL can submit to the scheduler that serves it. That scheduler's
-ledger is a file on its own machine, unless it is in a PostgreSQL database that all can reach.
+A client that knows a broker's URL can submit studies to the scheduler that serves the broker. That
+scheduler's ledger is a file on the scheduler's machine, unless it is in a PostgreSQL database that
+all machines can reach.
 
 ``penstock ls`` uses this module, so modules that few calls need are imported where they are used.
 """
@@ -20,11 +21,14 @@ if TYPE_CHECKING:
 
 
 class LedgerElsewhere(BackendError):
-    """The ledger is not on this machine."""
+    """The error that is raised if the ledger is on another machine."""
 
 
 def ledger_reader(settings: Settings) -> Reader:
-    """Return a reader of the ledger that ``settings`` name. Raises as ``ledger_url`` does."""
+    """Return a reader of the ledger that ``settings`` name.
+
+    Raises the same errors as ``ledger_url``.
+    """
     from ...ledger.reader import Reader
 
     return Reader(ledger_url(settings))
@@ -33,8 +37,8 @@ def ledger_reader(settings: Settings) -> Reader:
 def ledger_url(settings: Settings) -> str:
     """Return the URL of the ledger that ``settings`` name.
 
-    Raises LedgerElsewhere if the ledger is on another machine, and UsageError if it would be in
-    another user's state folder.
+    Raises LedgerElsewhere if the ledger is on another machine, and UsageError if it would be in the
+    state folder of another user.
     """
     if settings.ledger is None:
         settings.check_home()
@@ -45,9 +49,11 @@ def ledger_url(settings: Settings) -> str:
 
 
 def elsewhere(settings: Settings) -> str | None:
-    """Return a message on where and how to read the ledger; None if it is on this machine.
+    """Return a message that says on which machine the ledger is and how to read it there.
 
-    Raises BackendError if no ledger is here and the broker does not answer where one might be.
+    Returns None if the ledger is on this machine, or if no other scheduler is known to have served
+    the broker. Raises BackendError if there is no ledger here and the broker, which knows the
+    scheduler, does not answer.
     """
     if settings.broker is None or settings.ledger is not None:
         return None

@@ -1,8 +1,8 @@
-"""The scheduler process: builds the runner with its real parts and keeps it running.
+"""The scheduler process: it builds the runner from its parts and keeps the runner going.
 
-One process is active for a state folder. A second one waits on the lock and takes over when the
-first dies. The process holds no state of its own: after a crash the engine is rebuilt from the
-ledger, and the reaper finds decisions that were taken but not sent.
+One process is active for each state folder. A second process waits for the lock and takes over when
+the first process dies. The process has no state of its own that could be lost: after a crash the
+engine is rebuilt from the ledger, and the reaper finds decisions that were made but not sent.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from .supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two tries to reach a broker or a ledger that does not answer.
+#: Seconds between two attempts to reach a broker or a ledger that does not answer.
 RETRY = 0.1
 #: Seconds between two checks whether the services are still needed.
 IDLE_CHECK_INTERVAL = 1.0
-#: Seconds for which the lock file may be missing from its place.
+#: Seconds for which the lock file may be missing before the scheduler exits.
 DISPLACED = 2.0
 #: Seconds between two checks of a damaged ledger.
 DAMAGE_CHECK_INTERVAL = 30.0
@@ -82,25 +82,26 @@ def main(settings: Settings) -> None:
 
 
 class Scheduler:
-    """Builds the runner from the ledger, and rebuilds it whenever the ledger has failed."""
+    """The owner of the runner: it builds the runner, and rebuilds it whenever the ledger fails."""
 
     def __init__(
         self, settings: Settings, is_current: Callable[[], bool], *, cross_study: bool
     ) -> None:
         self._settings = settings
-        #: True if the scheduler's policy orders the trials of all studies.
+        #: True if the scheduler's policy orders the trials of all studies together.
         self._cross_study = cross_study
-        #: A function that returns True if this process's lock file is where others look for it,
-        #: and the last time (monotonic seconds) that it was.
+        #: A function that returns True if this process's lock file is still in its place.
+        #: ``_in_place`` is the last time (monotonic, in seconds) at which the file was there.
         self._is_current = is_current
         self._in_place = time.monotonic()
         self._clock = WallClock()
         self._busy_at = time.time()
-        #: Set when a backup found the ledger damaged: the ledger must be checked.
+        #: An event that is set if a backup found the ledger damaged. The ledger must then be
+        #: checked.
         self._doubted = threading.Event()
 
     def serve(self, stop: threading.Event) -> None:
-        """Run until ``stop`` is set or the services were idle for long."""
+        """Serve until ``stop`` is set or the services were idle for long."""
         key = installation.installation_key(self._settings)
         store = installation.checkpoints(self._settings.store_url, key)
         janitor = Janitor(store, Reader(self._settings.ledger_url))
@@ -185,7 +186,10 @@ class Scheduler:
         return ledger, engine
 
     def _check_free(self) -> None:
-        """Raise an error if the broker is unfit or another owner's, but not if it is silent."""
+        """Raise an error if the broker cannot be used, or if another scheduler owns it.
+
+        A broker that does not answer is no error here.
+        """
         try:
             client = server.connect(self._settings)
         except BackendError:
@@ -197,7 +201,10 @@ class Scheduler:
                 fitness.check(client, self._settings.broker)
 
     def _tell(self, trouble: str, *, lasts: bool) -> None:
-        """Tell clients that wait for a scheduler why there is none."""
+        """Tell clients that wait for a scheduler why there is none.
+
+        ``lasts`` is True if a person must change something before the scheduler can serve.
+        """
         with suppress(BackendError), server.connect(self._settings) as client:
             presence.report_trouble(client, server.broker_url(self._settings), trouble, lasts=lasts)
 
@@ -238,7 +245,7 @@ class Scheduler:
                 log.warning("%s: the next start replays more events", error)
 
     def _begin(self, runner: Runner) -> None:
-        """Start the runner with the settings. If this raises BackendError, it is called again."""
+        """Start the runner with the settings. It is called again if it raises BackendError."""
         at, settings = self._clock.now(), self._settings
         if settings.restored.exists():
             runner.restored()
@@ -262,7 +269,10 @@ class Scheduler:
         )
 
     def _is_displaced(self) -> bool:
-        """Return True if the lock file is gone for good: nobody can find or stop this process."""
+        """Return True if the lock file is gone for good.
+
+        Without the lock file, nobody can find or stop this process.
+        """
         if self._is_current():
             self._in_place = time.monotonic()
         displaced = time.monotonic() - self._in_place > DISPLACED

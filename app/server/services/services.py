@@ -1,14 +1,14 @@
-"""Starts, checks and stops the services of a state folder: broker, scheduler and node agent.
+"""Start, check and stop the services of a state folder: broker, scheduler and node agent.
 
-Theory of operation. The desired state is a file: while ``<run>/up.json`` exists, the services named
-in it are wanted, with their command lines. A service runs if its lock is held (``app.host.locks``).
-A ``Supervisor`` (``app.server.services.supervisor``) in the scheduler, the agent and a watching
-client restarts each service that was killed. If two supervisors try at once, the service's own lock
-keeps them apart.
+Theory of operation. A file holds the desired state: while ``<run>/up.json`` exists, the services
+named in it should run, each with the command line given there. A service runs if its lock is held
+(``app.host.locks``). A ``Supervisor`` (``app.server.services.supervisor``) in the scheduler, in the
+agent and in a watching client restarts each service that was killed. If two supervisors start a
+service at once, the service's own lock lets only one of the two processes run.
 
-All code that changes the desired state or acts on it holds one more lock (``services``). So a
-supervisor cannot start a service that is just being taken down, and a scheduler that ends because
-it is idle cannot collide with a client that has just made sure that it runs.
+All code that changes the desired state, or acts on it, holds one more lock (``CHANGE``). So a
+supervisor cannot start a service that is being stopped. And a scheduler that ends because it is
+idle cannot collide with a client that has just made sure that it runs.
 """
 
 from __future__ import annotations
@@ -45,34 +45,34 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds that an agent may take to drain (longer than it allows its workers), and that a
-#: scheduler, Flower and a launcher process may take to end.
+#: Seconds that each service may take to end before it is killed. The agent's time is for draining,
+#: and is longer than the time that the agent gives its workers.
 AGENT_GRACE = 35.0
 SCHEDULER_GRACE = 10.0
 FLOWER_GRACE = 5.0
 LAUNCHER_GRACE = 3.0
 
-#: The name of the agent.
+#: The name of the node agent as a service.
 AGENT = "agent"
-#: The name of the lock for changing the desired state or acting on it.
+#: The name of the lock that a process holds while it changes the desired state or acts on it.
 CHANGE = "services"
-#: The command of Penstock. With -P, Python imports no file of the working directory in place of a
-#: library.
+#: The command that runs Penstock. With -P, Python imports no file of the working directory in place
+#: of a library.
 _PENSTOCK = (sys.executable, "-P", "-m", "penstock")
-#: Seconds of waiting for the lock after which a message says that another process holds it.
+#: Seconds after which a client that waits for the lock tells its user so.
 CHANGE_NOTICE_AFTER = 1.0
-#: Settings that a scheduler reads only when it starts.
+#: The settings that a scheduler reads only when it starts.
 READ_AT_START = {
     "policy", "store", "ledger", "lease_ms", "claim_timeout", "log_limit", "log_age",
     "backups", "backup_every", "prices", "notify",
 }  # fmt: skip
-#: Seconds that ``penstock up`` waits for a scheduler to serve or to say why it does not.
+#: Seconds that ``penstock up`` waits until the scheduler serves the broker or says why it does not.
 START_REPORT_TIMEOUT = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A process that Penstock runs: its name (also its lock's and log's) and its command line."""
+    """A process that Penstock keeps running. ``name`` is also the name of its lock and its log."""
 
     name: str
     argv: tuple[str, ...]
@@ -80,23 +80,27 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class DesiredState:
-    """The services that should run; a client last asked for them ``at`` (seconds since 1970).
+    """The services that should run, and the devices that the agent serves.
 
-    ``stays`` means that ``penstock up`` asked for them, so they are not ended when idle.
+    ``at`` is the time (seconds since 1970) at which a client last asked for the services. ``stays``
+    is True if ``penstock up`` asked for them; then they are not ended when they are idle.
     """
 
     devices: str
     services: tuple[Service, ...]
     at: float
     stays: bool
-    #: The settings that the services started with, if nobody has asked for them
-    #: (``services.ahead``).
+    #: The settings with which the services were started, if no client has asked for them yet
+    #: (``services.ahead``). None otherwise.
     ahead: dict[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The state of a service: ``pid`` is None if it does not run; ``log`` is its log file."""
+    """The state of a service.
+
+    ``pid`` is None if the service does not run, and ``log`` is its log file.
+    """
 
     name: str
     pid: int | None
@@ -104,15 +108,12 @@ class Status:
 
 
 def roster(devices: str) -> tuple[Service, ...]:
-    """Return the scheduler and the agent, as Penstock runs them.
-
-    The broker is started by a module of its own.
-    """
+    """Return the scheduler and the agent as services. The broker has a module of its own."""
     return (Service("scheduler", (*_PENSTOCK, "scheduler")), agent_of(devices))
 
 
 def agent_of(devices: str) -> Service:
-    """Return the agent alone, for a scheduler that runs elsewhere."""
+    """Return the agent as a service, for a machine whose scheduler runs elsewhere."""
     return Service(AGENT, (*_PENSTOCK, "worker", "--devices", devices))
 
 
@@ -125,12 +126,15 @@ def ensure_up(
 ) -> DesiredState:
     """Make sure that broker, scheduler and agent run, and stay up until taken down or idle.
 
-    If ``devices`` is None, the agent keeps its devices if it is up, and else has those of the
-    settings. ``services``, if given, are started with the broker instead of scheduler and agent.
-    Everything is checked before anything is started. Raises UsageError for an unusable state
-    folder, a missing policy, and devices or settings that differ from those of running services.
-    Raises BackendError if the checkpoint store (after 20 s), a chosen ledger (10 s) or the broker
-    (5 s) does not answer, or if another scheduler serves the broker.
+    ``devices`` is the specification of the devices to serve. If it is None, a running agent keeps
+    its devices, and a new agent serves those of the settings. ``services``, if given, are started
+    with the broker instead of scheduler and agent. ``stays`` is True if idle services must not be
+    ended.
+
+    Everything is checked before anything is started. Raises UsageError if the state folder cannot
+    be used, if the policy does not exist, or if devices or settings differ from those of the
+    running services. Raises BackendError if another scheduler serves the broker, or if the
+    checkpoint store (after 20 s), a chosen ledger (10 s) or the broker (5 s) does not answer.
     """
     settings.ensure_home()
     installation.probe(settings.store_url)
@@ -175,7 +179,11 @@ def ensure_up(
 def _asked_for(
     settings: Settings, before: DesiredState | None, devices: str | None
 ) -> DesiredState | None:
-    """Return ``before``, or None after ending services that were started ahead and do not fit."""
+    """Return the desired state ``before``, unless its services were started ahead and do not fit.
+
+    Services that do not fit have other devices or settings than the caller asks for. They are
+    ended, and None is returned.
+    """
     if before is None or before.ahead is None:
         return before
     other = devices is not None and devices != before.devices
@@ -191,14 +199,14 @@ def _is_served_by_hand(settings: Settings, before: DesiredState | None) -> bool:
     """Return True if an agent runs that Penstock has not started as a service.
 
     Such an agent is ``penstock worker`` in a terminal, or a worker of the user's Celery app. Its
-    user decides how long and on which devices it serves.
+    user decides how long it serves, and on which devices.
     """
     is_own = before is not None and any(service.name == AGENT for service in before.services)
     return not is_own and locks.is_running(settings.run, AGENT)
 
 
 def _report_change(settings: Settings) -> None:
-    """Report it if another process holds the lock and does not release it soon."""
+    """Tell the user if another process holds the lock ``CHANGE`` and does not release it soon."""
     if not locks.wait_gone(settings.run, CHANGE, CHANGE_NOTICE_AFTER):
         sys.stderr.write(
             "another process is starting or stopping the services, which takes up to"
@@ -207,13 +215,13 @@ def _report_change(settings: Settings) -> None:
 
 
 def _report_unused_broker(settings: Settings) -> None:
-    """Report it if Celery's own variable names a broker and the private one is used instead."""
+    """Tell the user if Celery's own variable names a broker that Penstock does not use."""
     if (words := settings.unused_broker) is not None:
         sys.stderr.write(f"{words}\n")
 
 
 def _report_forgetting(client: redis.Redis, url: str) -> None:
-    """Report it if the user's own broker keeps nothing on its disk."""
+    """Tell the user if the broker at ``url``, which the user runs, stores nothing on its disk."""
     from ...broker.fitness import FORGETS, forgets
 
     if forgets(client, url):
@@ -228,7 +236,10 @@ def _check_policy(policy: str) -> None:
 
 
 def startup_trouble(settings: Settings) -> str | None:
-    """Return the scheduler's reason for not serving; None if it serves or gives none in time."""
+    """Return the reason that the scheduler gives for not serving the broker.
+
+    Returns None if the scheduler serves the broker, or gives no reason in time.
+    """
     url, begun = server.broker_url(settings), time.monotonic()
     with server.connect(settings) as client:
         while (past := time.monotonic() - begun) < START_REPORT_TIMEOUT and not presence.is_served(
@@ -241,9 +252,9 @@ def startup_trouble(settings: Settings) -> str | None:
 
 
 def is_served_by_others(settings: Settings) -> bool:
-    """Return True if an operator's own scheduler serves the broker, so that we must start nothing.
+    """Return True if a scheduler that an operator runs serves the broker.
 
-    Raises BackendError if a chosen broker does not answer.
+    Penstock must then start no services. Raises BackendError if a chosen broker does not answer.
     """
     if settings.broker is None:
         return False
@@ -254,7 +265,7 @@ def is_served_by_others(settings: Settings) -> bool:
 
 
 def scheduler_answers(settings: Settings) -> bool:
-    """Return True if this state folder's own scheduler runs, or one that an operator runs."""
+    """Return True if a scheduler runs: this state folder's own, or one that an operator runs."""
     if locks.is_running(settings.run, "scheduler"):
         return True
     try:
@@ -264,7 +275,10 @@ def scheduler_answers(settings: Settings) -> bool:
 
 
 def _check_same(settings: Settings) -> None:
-    """Refuse settings that differ from the running scheduler's: they would have no effect."""
+    """Raise UsageError if the settings differ from those of the running scheduler.
+
+    The scheduler reads these settings only at its start, so other values would have no effect.
+    """
     if (environ := _environment_of_scheduler(settings)) is None:
         return
     _check_broker(settings, environ)
@@ -283,17 +297,17 @@ def _check_same(settings: Settings) -> None:
 
 
 def check_same_broker(settings: Settings) -> None:
-    """Raise UsageError if the scheduler of this state folder runs and has another broker."""
+    """Raise UsageError if this state folder's scheduler runs and has another broker."""
     if (environ := _environment_of_scheduler(settings)) is not None:
         _check_broker(settings, environ)
 
 
 def _check_broker(settings: Settings, environ: Mapping[str, str]) -> None:
-    """Raise UsageError if a scheduler with these environment variables has another broker."""
+    """Raise UsageError if the scheduler with the variables ``environ`` has another broker."""
     name = f"{PREFIX}BROKER"
     url = environ.get(name) or None
     if url == OF_CELERY or (url is None and f"{PREFIX}CELERY_APP" in environ):
-        return  # it has asked an app, by hand
+        return  # the scheduler was started by hand, and has asked a Celery app for the URL
     current = Settings.model_validate({"broker": url}).broker
     if current != settings.broker:
         own, other = (hide_password(each or "a private one") for each in (settings.broker, current))
@@ -306,7 +320,10 @@ def _check_broker(settings: Settings, environ: Mapping[str, str]) -> None:
 
 
 def _environment_of_scheduler(settings: Settings) -> Mapping[str, str] | None:
-    """Return the scheduler's environment variables; None if this user runs no scheduler."""
+    """Return the environment variables of the running scheduler.
+
+    Returns None if no scheduler runs here, or if it belongs to another user.
+    """
     pid = locks.pid_of(settings.run, "scheduler")
     if pid is None:
         return None
@@ -317,7 +334,7 @@ def _environment_of_scheduler(settings: Settings) -> Mapping[str, str] | None:
 
 
 def desired_state(settings: Settings) -> DesiredState | None:
-    """Return the services that should run in this state folder; None if none should."""
+    """Return the services that should run in this state folder, or None if none should run."""
     try:
         return _adapter().validate_json(_file(settings).read_bytes())
     except FileNotFoundError:
@@ -334,7 +351,7 @@ def _adapter() -> TypeAdapter[DesiredState]:
 
 
 def statuses(settings: Settings) -> tuple[Status, ...]:
-    """Return the present states of the private broker, the scheduler and the agent."""
+    """Return the current states of the private broker (if there is one), scheduler and agent."""
     names = ("scheduler", AGENT) if settings.broker else (server.NAME, "scheduler", AGENT)
     return tuple(
         Status(name, locks.pid_of(settings.run, name), settings.logs / f"{name}.log")
@@ -343,11 +360,11 @@ def statuses(settings: Settings) -> tuple[Status, ...]:
 
 
 def take_down(settings: Settings, *, grace: float = AGENT_GRACE) -> list[str]:
-    """Drain the agent, then stop scheduler, Flower and private broker; return those that ran.
+    """Drain the agent, then stop scheduler, Flower and private broker.
 
-    Running trials stop at the end of their epoch, within ``grace`` seconds. Studies are not
-    cancelled: they continue with the next ``ensure_up``. Raises UsageError in another user's state
-    folder.
+    Returns the names of the services that were running. Running trials stop at the end of their
+    epoch, within ``grace`` seconds. Studies are not cancelled: they continue after the next
+    ``ensure_up``. Raises UsageError if the state folder belongs to another user.
     """
     settings.check_home()
     with locks.hold(settings.run, CHANGE, wait=True):
@@ -355,7 +372,10 @@ def take_down(settings: Settings, *, grace: float = AGENT_GRACE) -> list[str]:
 
 
 def end_all(settings: Settings, grace: float) -> list[str]:
-    """End what ``take_down`` ends; return the services that ran. The caller holds ``CHANGE``."""
+    """End the services that ``take_down`` ends, and return the names of those that were running.
+
+    The caller holds the lock ``CHANGE``. The agent may take ``grace`` seconds.
+    """
     _file(settings).unlink(missing_ok=True)
     names = [
         name
@@ -371,10 +391,11 @@ def end_all(settings: Settings, grace: float) -> list[str]:
 
 
 def stop_if_idle(settings: Settings, idle_since: float) -> bool:
-    """Take all services but the scheduler down if they were idle for ``Settings.idle_stop``.
+    """Stop all services but the scheduler if they were idle for ``Settings.idle_stop`` seconds.
 
-    The scheduler calls this function, and ends if the result is True. ``idle_since`` is in seconds
-    since 1970. Services that were asked to stay, or that Penstock did not start, stay.
+    The scheduler calls this function, and ends itself if the result is True. ``idle_since`` is in
+    seconds since 1970. Services that should stay up, and agents that Penstock did not start, are
+    not stopped.
     """
     with suppress(UsageError), locks.hold(settings.run, CHANGE):
         desired = desired_state(settings)
@@ -409,7 +430,7 @@ def _devices(settings: Settings, asked: str | None, before: DesiredState | None)
 
 
 def spawn(settings: Settings, service: Service) -> None:
-    """Start ``service`` unless it runs."""
+    """Start ``service`` unless it runs already."""
     locks.spawn_service(
         settings.run,
         service.name,
@@ -421,9 +442,10 @@ def spawn(settings: Settings, service: Service) -> None:
 
 
 def stop_launcher(settings: Settings) -> None:
-    """Stop the launcher process, if it runs.
+    """Stop the launcher process if it runs.
 
-    An agent ends the launcher, too, but not if the agent was asked to end before it was up.
+    An agent stops its launcher process, too, but not if the agent was asked to end before it was
+    up.
     """
     launching.stop(settings, LAUNCHER_GRACE)
 
@@ -440,7 +462,7 @@ def _file(settings: Settings) -> Path:
 
 
 def write_desired_state(settings: Settings, desired: DesiredState) -> None:
-    """Replace the desired state of this state folder. The caller holds ``CHANGE``."""
+    """Replace the desired state of this state folder. The caller holds the lock ``CHANGE``."""
     temporary = _file(settings).with_suffix(f".{os.getpid()}")
     temporary.write_text(json.dumps(asdict(desired)))
     temporary.replace(_file(settings))

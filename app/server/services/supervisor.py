@@ -1,9 +1,9 @@
-"""Restarts services that should run and do not.
+"""Restart services that should run and do not.
 
-A supervisor checks four times a second, in the scheduler, in the agent and in a watching client. If
-one of these is killed, the others restart it. A service that keeps ending soon after its start is
-restarted ever more slowly. A service that somebody has stopped is continued or killed
-(``app.host.stopped``).
+A supervisor runs in the scheduler, in the agent and in a client that watches a study. It checks the
+services four times a second. If one of these processes is killed, the others restart it. A service
+that keeps ending soon after its start is restarted after growing pauses. A service that was stopped
+(by SIGSTOP, for example) is continued or killed (``app.host.stopped``).
 """
 
 from __future__ import annotations
@@ -25,19 +25,22 @@ from . import services
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks of a supervisor.
+#: Seconds between two checks of a supervisor.
 POLL = 0.25
-#: The number of early ends in a row of a service from which they are reported.
+#: The number of early ends in a row after which a service's trouble is reported.
 REPORTED_ENDS = 3
 
 
 class Supervisor(threading.Thread):
-    """A thread that restarts services that should run and do not; also a context manager."""
+    """A thread that restarts services that should run and do not. It is also a context manager."""
 
     def __init__(
         self, settings: Settings, others: Callable[[], Iterable[tuple[str, int]]] = tuple
     ) -> None:
-        """``others`` returns names and ids of further processes that must not stay stopped."""
+        """Create the thread.
+
+        ``others`` returns names and ids of further processes that must not stay stopped.
+        """
         super().__init__(name="supervisor", daemon=True)
         self._settings = settings
         self._others = others
@@ -54,7 +57,10 @@ class Supervisor(threading.Thread):
         self.join()
 
     def trouble(self) -> str | None:
-        """Return a message about a service that keeps ending, with its log's end, or None."""
+        """Return a message about a service that keeps ending, with the last lines of its log.
+
+        Returns None if no service keeps ending.
+        """
         for name, past in list(self._restarts.items()):
             if past.early >= REPORTED_ENDS and not past.is_healthy(time.monotonic()):
                 words = logs.tail(self._settings.logs / f"{name}.log")
@@ -83,7 +89,7 @@ class Supervisor(threading.Thread):
                     start()
 
     def _starts(self) -> dict[str, Callable[[], object]]:
-        """Return each service that should run, with the function that starts it."""
+        """Return the names of the services that should run, with the functions that start them."""
         desired = services.desired_state(self._settings)
         if desired is None:
             return {}
@@ -99,7 +105,7 @@ class Supervisor(threading.Thread):
             return False
         now = time.monotonic()
         past = self._restarts.get(name, Restarts())
-        if past.due <= past.began:  # its end was not noted yet
+        if past.due <= past.began:  # the end of the service was not noted yet
             past = past.ended(now)
         is_due = now >= past.due
         self._restarts[name] = past.started(now) if is_due else past
