@@ -1,5 +1,5 @@
-"""The parts of Penstock that use Optuna.
+"""The parts of Penstock's server side that use Optuna.
 
-They ask Optuna's samplers, make Optuna's distributions and frozen trials from ours, and serve the
-ledger to Optuna's storage interface and dashboard.
+They ask Optuna's samplers, convert Penstock's trials to Optuna's frozen trials and distributions,
+and offer the ledger through Optuna's storage interface and dashboard.
 """

@@ -1,4 +1,4 @@
-"""Serves optuna-dashboard over the ledger, read-only and to this machine only."""
+"""Run optuna-dashboard on the ledger, read-only and only for this machine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 ADDRESS = "127.0.0.1"
 #: The host names that a browser on this machine uses. A request with any other name comes from a
-#: web page whose own name was pointed here to read the studies (DNS rebinding).
+#: web page whose own host name was pointed to this machine to read the studies (DNS rebinding).
 HOSTS = (ADDRESS, "localhost", "::1")
 READING = ("GET", "HEAD")
-#: The answer that the dashboard shows to users who press a button that would write.
+#: The answer that the dashboard shows to a user who presses a button that would write.
 REFUSAL = json.dumps({"reason": "Penstock's studies are read-only here"}).encode()
 
 WRONG_HOST = json.dumps(
@@ -31,9 +31,10 @@ Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 
 def serving(reader: Reader, port: int) -> WSGIServer:
-    """Return a server at ``port`` (0: a free one); its caller runs ``serve_forever``.
+    """Return a server for the dashboard at ``port`` of this machine (0 for any free port).
 
-    Raises UsageError if optuna-dashboard is not installed or the port is taken.
+    The caller must call ``serve_forever``. Raises UsageError if optuna-dashboard is not installed
+    or the port is taken.
     """
     need("optuna_dashboard", "penstock dashboard")
     import optuna_dashboard
@@ -48,7 +49,7 @@ def serving(reader: Reader, port: int) -> WSGIServer:
 
 
 def _guarded(app: Application) -> Application:
-    """Limit ``app`` to reading requests that address it by a name of this machine."""
+    """Return ``app``, limited to requests that read and that name this machine as their host."""
 
     def answer(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
         if not is_ours(environ.get("HTTP_HOST", "")):
@@ -71,11 +72,11 @@ def is_ours(host: str) -> bool:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A server with one thread per request, so that a large study does not delay other requests."""
+    """A server with one thread for each request, so that a large study delays no other request."""
 
     daemon_threads = True
 
 
 class _Handler(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
-        """Write nothing about requests to the terminal; optuna-dashboard itself writes errors."""
+        """Write nothing about a request to the terminal. optuna-dashboard itself writes errors."""

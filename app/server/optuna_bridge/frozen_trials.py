@@ -1,4 +1,4 @@
-"""A study's results as Optuna's ``FrozenTrial``, the form that its users and plots expect."""
+"""A study's trials as Optuna's ``FrozenTrial``, the form that Optuna's users and plots expect."""
 
 from __future__ import annotations
 
@@ -30,11 +30,17 @@ STATES = {state: OPTUNA_STATES[name] for state, name in UPDATE_STATES.items()}
 
 
 class NoTrial(UsageError, ValueError):
-    """No trial is complete yet. It is also a ValueError, which Optuna raises in this case."""
+    """The error for a study without a complete trial.
+
+    It is a ValueError, too, which Optuna raises then.
+    """
 
 
 class SeveralObjectives(UsageError, RuntimeError):
-    """No single trial is the best. It is also a RuntimeError, which Optuna raises in this case."""
+    """The error for a study without a single best trial, because it has several objectives.
+
+    It is a RuntimeError, too, which Optuna raises in this case.
+    """
 
 
 class SuggestedDistributions:
@@ -48,13 +54,13 @@ class SuggestedDistributions:
         self._past: dict[str, dict[str, str]] | None = None
 
     def read(self) -> None:
-        """Read the distributions of parameters that were drawn since the last call."""
+        """Read the distributions of the parameters that were drawn since the last call."""
         for seq, event in self._reader.of_trials(self._study, Suggested, self._last_seq):
             self._by_trial[event.trial][event.name] = event.distribution
             self._last_seq = seq
 
     def of(self, trial: str) -> dict[str, str]:
-        """Return the distributions of ``trial`` as Optuna's JSON, by parameter name."""
+        """Return the distributions of ``trial`` as Optuna's JSON texts, by parameter name."""
         return self._by_trial.get(trial) or self._imported().get(trial, {})
 
     def _imported(self) -> dict[str, dict[str, str]]:
@@ -66,9 +72,9 @@ class SuggestedDistributions:
 
 
 class Results:
-    """The trials of one study in the ledger. Epochs are read once and kept.
+    """The trials of one study in the ledger. Each epoch is read once and cached.
 
-    ``first`` is Optuna's id of trial 0; the ids of the other trials follow.
+    ``first`` is Optuna's id of trial 0. The id of trial ``n`` is ``first + n``.
     """
 
     def __init__(self, reader: Reader, study: str, first: int = 0) -> None:
@@ -81,9 +87,11 @@ class Results:
         self._joules: dict[str, float | None] = {}
         self._rowid = 0
         self._space: dict[str, Any] | None = None
-        #: The ranges that numeric parameters had before edits of the study, by name, newest first.
+        #: The ranges that each numeric parameter had before edits of the study, by name, newest
+        #: first.
         self._past_of: dict[str, list[Any]] = {}
-        #: The number of noticed changes of the space, and True if this call has read it again.
+        #: The number of changes of the space that were noticed. ``_looked`` is True if the current
+        #: call has already read the space again.
         self._edits, self._looked = 0, False
         self._distributions_of = SuggestedDistributions(reader, study)
 
@@ -93,7 +101,7 @@ class Results:
         return self.frozen(rows, self._reader.epochs(self._study, self._rowid))
 
     def frozen(self, rows: Sequence[TrialRow], epochs: Sequence[EpochRow]) -> list[FrozenTrial]:
-        """Return the trials of ``rows``; ``epochs`` are the epochs accepted since the last call."""
+        """Return the trials of ``rows``. ``epochs`` are the epochs accepted since the last call."""
         self._take(epochs)
         edits, self._looked = self._edits, False
         trials = [self._freeze(row) for row in rows]
@@ -107,7 +115,7 @@ class Results:
             self._values.setdefault(epoch.trial, {})[epoch.epoch] = epoch.value
             self._metrics[epoch.trial] = epoch.metrics
             self._began.setdefault(epoch.trial, epoch.at - epoch.seconds)
-            if epoch.taken_from:  # its joules are those of the trial that trained it
+            if epoch.taken_from:  # the joules count for the trial that trained the epoch
                 continue
             before = self._joules.get(epoch.trial, 0.0)
             whole = None if before is None or epoch.joules is None else before + epoch.joules
@@ -117,7 +125,7 @@ class Results:
         state = STATES[TrialState(row.state)]
         has_values = state in (OptunaState.COMPLETE, OptunaState.PRUNED)
         distributions = self._distributions(row)
-        began = self._began.get(row.id, row.created_at)  # its first epoch's begin, if any
+        began = self._began.get(row.id, row.created_at)  # when its first epoch began, if any
         attrs: dict[str, Any] = {"trial_id": row.id, "state": row.state, "epoch": row.epoch}
         if row.id in self._metrics:
             attrs["metrics"] = dict(self._metrics[row.id])
@@ -150,10 +158,11 @@ class Results:
         )
 
     def space(self) -> dict[str, Any]:
-        """Return the study's distributions; empty if its objective defines them (define-by-run).
+        """Return the distributions of the study's space, by parameter name.
 
-        An edited categorical parameter has every choice that it ever had, because Optuna demands
-        equal choices in all trials.
+        The result is empty if the objective defines the parameters while it runs (define-by-run).
+        An edited categorical parameter has every choice that it ever had, because Optuna requires
+        the same choices in all trials.
         """
         if self._space is None:
             spec = spec_from_json(self._reader.study(self._study).spec_json)
@@ -167,7 +176,11 @@ class Results:
         return self._space
 
     def _distributions(self, row: TrialRow) -> dict[str, Any]:
-        """Return the distributions of the trial's parameters: its own ones in define-by-run."""
+        """Return the distributions of the trial's parameters, by name.
+
+        In define-by-run each trial has its own distributions. Otherwise they are those of the
+        space, wider where the trial's value lies outside.
+        """
         if not self.space() and row.params:
             texts = self._distributions_of.of(row.id)
             return {name: json_to_distribution(text) for name, text in texts.items()}
@@ -185,10 +198,11 @@ class Results:
         return space | wider if wider else space
 
     def _widened(self, known: Any, name: str, value: Any) -> Any:
-        """Return the newest past range that contains ``value``, or else a widened range.
+        """Return the newest earlier range of a parameter that contains ``value``, or a wider range.
 
-        Optuna demands that a trial's values are in its ranges. Trials from before an edit may have
-        values outside the present range, and branches may have values outside all of them.
+        Optuna requires that a trial's values lie in the trial's ranges. A trial from before an edit
+        may have a value outside the current range, and a branch may have a value outside every
+        range.
         """
         if isinstance(known, CategoricalDistribution):
             return known
@@ -200,7 +214,7 @@ class Results:
 
 
 def _holds(known: Any, value: Any) -> bool:
-    """Return True if ``value`` is in the distribution ``known``."""
+    """Return True if ``value`` lies in the distribution ``known``."""
     try:
         return bool(known._contains(known.to_internal_repr(value)))
     except ValueError:  # not one of the choices, or not a number
@@ -208,12 +222,15 @@ def _holds(known: Any, value: Any) -> bool:
 
 
 def _beyond(space: Mapping[str, Any], params: Mapping[str, Any]) -> list[str]:
-    """Return the names of the parameters whose values are not in their distributions."""
+    """Return the names of the parameters whose values do not lie in their distributions."""
     return [name for name in params if name not in space or not _holds(space[name], params[name])]
 
 
 class KeptResults(Results):
-    """``Results`` that builds a trial once per change and shares it: callers must not modify it."""
+    """``Results`` with a cache of trials. A trial is built again only after a change.
+
+    Callers share the cached trials and must not modify them.
+    """
 
     def __init__(self, reader: Reader, study: str, first: int = 0) -> None:
         super().__init__(reader, study, first)
@@ -230,12 +247,12 @@ class KeptResults(Results):
 def best(
     trials: Sequence[FrozenTrial], directions: Sequence[str], *, may_be_pruned: bool = True
 ) -> FrozenTrial:
-    """Return the complete, feasible trial with the best value; of equal ones the earliest.
+    """Return the complete, feasible trial with the best value. On a tie the earliest trial wins.
 
-    A small ASHA study may end without a complete trial. If ``may_be_pruned``, the best of its
-    trials with the most training is then returned, because values after different training are not
-    compared. In Optuna a pruned trial is never the best. Raises NoTrial if there is no such trial,
-    and SeveralObjectives in a study of several objectives.
+    A small ASHA study may end without a complete trial. If ``may_be_pruned`` is True, the result is
+    then the best of the pruned trials with the most epochs, because values after different training
+    must not be compared. (In Optuna a pruned trial is never the best.) Raises NoTrial if there is
+    no such trial, and SeveralObjectives if the study has several objectives.
     """
     candidates = _candidates(trials, directions, may_be_pruned=may_be_pruned)
     return max(candidates, key=lambda trial: _scores(trial, directions))
@@ -244,10 +261,11 @@ def best(
 def best_of(
     replicates: int, trials: Sequence[FrozenTrial], directions: Sequence[str]
 ) -> list[FrozenTrial]:
-    """Return the trials, by number, of the best configuration of a study with ``replicates``.
+    """Return the trials, by number, of the best configuration of a study with replicates.
 
-    ``best_replicates`` chooses the configuration among the trials from which ``best`` chooses.
-    Raises as ``best`` does.
+    ``replicates`` is the number of trials for each configuration. ``best_replicates`` chooses the
+    configuration among the trials from which ``best`` would choose. Raises the same errors as
+    ``best``.
     """
     by_number = {
         trial.number: trial for trial in _candidates(trials, directions, may_be_pruned=True)
@@ -283,9 +301,10 @@ def _candidates(
 def to_optuna(
     trials: Sequence[FrozenTrial], name: str, directions: Sequence[str], storage: Any
 ) -> optuna.Study:
-    """Return an Optuna study of the trials that have ended, in ``storage`` (None: in memory).
+    """Return an Optuna study with those of ``trials`` that have ended.
 
-    Raises UsageError if the storage already has a study of this name.
+    The study is in ``storage``, or in memory if ``storage`` is None. Raises UsageError if the
+    storage already has a study of this name.
     """
     import optuna
 
@@ -304,7 +323,7 @@ def to_optuna(
 
 
 def _scores(trial: FrozenTrial, directions: Sequence[str]) -> tuple[float, ...]:
-    """Return the trial's values, each with the sign that makes larger better."""
+    """Return the trial's values, each with the sign that makes a larger number better."""
     pairs = zip(trial.values, directions, strict=True)
     return tuple(value if way == "maximize" else -value for value, way in pairs)
 

@@ -1,8 +1,8 @@
-"""Computes how much of the result each hyperparameter explains, among equally trained trials.
+"""Compute how much of the result each hyperparameter explains, among equally trained trials.
 
-It uses Optuna's functional ANOVA (F. Hutter, H. Hoos, K. Leyton-Brown, ICML 2014): a random forest
-is fitted to the results, and each parameter gets the share of the variance over the space that it
-accounts for alone. Only the values at one rung are used, because values after different training
+The method is Optuna's functional ANOVA (F. Hutter, H. Hoos, K. Leyton-Brown, ICML 2014): a random
+forest is fitted to the results, and each parameter gets the share of the variance over the space
+that it explains alone. Only values at one rung are used, because values after different training
 mostly show how long a trial ran. Optuna's alternative, PED-ANOVA, takes a hundredth of the time,
 but with 20 or 30 trials it is often wrong.
 """
@@ -21,18 +21,20 @@ if TYPE_CHECKING:
 
     from ....scheduler.model.study import StrategySpec
 
-#: The fewest trials for which shares are computed. With fewer a share is mostly chance.
+#: The smallest number of trials for which shares are computed. With fewer trials a share is mostly
+#: chance.
 LEAST = 20
-#: The most trials used, spread evenly over the study, and the number of trees. Together they take
-#: half a second for five parameters. All trials of a study of 1,000 would take 13 s.
+#: The largest number of trials used, spread evenly over the study, and the number of trees. With
+#: these limits five parameters take half a second. All trials of a study of 1,000 would take 13 s.
 MOST, TREES = 200, 16
 
 
 @dataclass(frozen=True, slots=True)
 class Importances:
-    """Each parameter's share, 0 to 1, largest first; they sum to 1.
+    """The share of each parameter, from 0 to 1, largest first. The shares sum to 1.
 
-    They are computed from the values of ``trials`` trials after ``epoch`` (0: their last values).
+    They are computed from the values of ``trials`` trials after ``epoch``. If ``epoch`` is 0, the
+    final values of complete trials were used.
     """
 
     shares: dict[str, float]
@@ -43,8 +45,8 @@ class Importances:
 def importances(trials: Sequence[FrozenTrial], plan: StrategySpec) -> Importances | None:
     """Return the importances at the highest rung of ``plan`` that enough trials have reached.
 
-    Of several objectives the first is used. Returns None if no rung has ``LEAST`` trials or if
-    nothing varies. The same trials give the same shares.
+    If the study has several objectives, the first is used. Returns None if no rung has ``LEAST``
+    trials or if all values are equal. The same trials always give the same shares.
     """
     trials = [trial for trial in trials if trial.state.name != "FAIL"]
     for epoch in sorted(comparison_epochs(plan), reverse=True) or [0]:
@@ -57,16 +59,19 @@ def importances(trials: Sequence[FrozenTrial], plan: StrategySpec) -> Importance
 
 
 def _value(trial: FrozenTrial, epoch: int) -> float | None:
-    """Return the trial's value after ``epoch``; for epoch 0, the value that it completed with."""
+    """Return the trial's value after ``epoch``, or its final value if ``epoch`` is 0.
+
+    Returns None if there is no such value or if it is not finite.
+    """
     complete = trial.values[0] if trial.state.name == "COMPLETE" and trial.values else None
     value = trial.intermediate_values.get(epoch) if epoch else complete
     return value if value is not None and math.isfinite(value) else None
 
 
 def _covering(trials: Sequence[FrozenTrial]) -> dict[str, Any]:
-    """Return for each parameter a range that contains the ranges of all trials.
+    """Return, for each parameter, a range that contains the ranges of all trials.
 
-    Optuna leaves out parameters whose ranges differ.
+    Optuna leaves out parameters whose ranges differ between trials.
     """
     ranges = dict[str, Any]()
     for trial in trials:

@@ -1,12 +1,12 @@
-"""The studies of a ledger as Optuna reads them. Reads are incremental.
+"""The studies of a ledger as Optuna reads them. Each read takes only the changes.
 
 One query tells whether anything has happened since the last read. A process that writes trials
 (``storage``) keeps the trials that it writes up to date itself.
 
 Optuna's ids are whole numbers. A study's id is the second in which it was created, so ids are the
-same in every process and follow the order of the studies. Of two studies in one second the later
-one has the next number. A trial's id is its study's id, shifted, plus its number. JavaScript holds
-both exactly.
+same in every process and follow the order of the studies. If two studies were created in the same
+second, the later study gets the next number. A trial's id is its study's id, shifted, plus the
+trial's number. JavaScript, which the dashboard uses, represents both ids exactly.
 """
 
 from __future__ import annotations
@@ -32,29 +32,36 @@ from .updates import LedgerUpdates
 if TYPE_CHECKING:
     from ...ledger.rows import StudyRow
 
-#: Bits of a trial's id that are its number. With a time in seconds that makes 52.
+#: The number of bits of a trial's id that hold the trial's number. Together with a time in seconds
+#: these are 52 bits.
 NUMBER_BITS = 20
 NUMBER = (1 << NUMBER_BITS) - 1
 
 
 class WrittenTrials:
-    """Trials and attributes of a study, as Optuna has them.
+    """The trials and attributes of a local study, as its objectives and its users wrote them.
 
-    Those of a local study (``StudySpec.local``) are what its objectives and its users wrote.
+    A local study's sampler runs in the trainer (``StudySpec.local``). A subclass serves other
+    studies.
     """
 
-    #: True if no strategy continues a trial that has ended.
+    #: True if a trial that has ended never continues. A strategy may continue trials of other
+    #: studies.
     lasting = True
 
     def __init__(self, reader: Reader, row: StudyRow, first_id: int) -> None:
-        """Number the trials from ``first_id``: the id of trial ``n`` is ``first_id + n``."""
+        """Create the object without trials. The id of trial ``n`` is ``first_id + n``."""
         self._updates = LedgerUpdates(reader, row.id, local=self.lasting)
-        #: Trials and attributes. A process that writes a trial keeps it up to date itself.
+        #: The trials and attributes. A process that writes a trial keeps this trial up to date
+        #: itself.
         self.history = History(first_id)
 
     def read(self, row: StudyRow) -> None:
-        """Take in what is new of ``row``'s study. Raises BackendError if the ledger is away."""
-        del row  # it has nothing that was written
+        """Read what is new in ``row``'s study.
+
+        Raises BackendError if the ledger does not answer.
+        """
+        del row  # the row has none of the objectives' or users' writes
         for update in self._updates.read():
             self.history.apply(update)
 
@@ -65,20 +72,20 @@ class WrittenTrials:
 
     @property
     def user_attrs(self) -> dict[str, Any]:
-        """The study's attributes."""
+        """The study's attributes that users have set."""
         return self.history.user_attrs
 
     @property
     def system_attrs(self) -> dict[str, Any]:
-        """The attributes that Optuna's own code writes."""
+        """The study's attributes that Optuna's own code has set."""
         return self.history.system_attrs
 
 
 class ScheduledTrials(WrittenTrials):
-    """Trials and attributes of a study whose trials the scheduler proposes.
+    """The trials and attributes of a study whose trials the scheduler proposes.
 
-    They include facts that no objective has written: the parameters that the scheduler has drawn,
-    and the device that trained a trial. An objective may write attributes, too.
+    They include facts that no objective has written, such as the parameters that the scheduler has
+    drawn and the device that trained a trial. An objective may write attributes, too.
     """
 
     lasting = False
@@ -91,8 +98,8 @@ class ScheduledTrials(WrittenTrials):
         self._parts: list[tuple[FrozenTrial, FrozenTrial]] = []
 
     def read(self, row: StudyRow) -> None:
-        """Take in what is new. A trial that has not changed stays the same object."""
-        trials = self._results.trials()  # first, as in ``LedgerUpdates.read``
+        """Read what is new. A trial that has not changed stays the same object."""
+        trials = self._results.trials()  # states before writes, as in ``LedgerUpdates.read``
         super().read(row)
         self._facts = _facts(row)
         for number, parts in enumerate(zip(trials, super().trials, strict=False)):
@@ -109,12 +116,12 @@ class ScheduledTrials(WrittenTrials):
 
     @property
     def user_attrs(self) -> dict[str, Any]:
-        """The study's attributes, and Penstock's facts about it."""
+        """The study's attributes that users have set, and Penstock's facts about the study."""
         return self._facts | super().user_attrs
 
 
 def _joined(result: FrozenTrial, written: FrozenTrial) -> FrozenTrial:
-    """Return ``result`` with its objective's writes in ``written``.
+    """Return ``result`` with the writes of its objective, which ``written`` has.
 
     The steps that the objective reported replace the intermediate values of ``result``.
     """
@@ -126,7 +133,7 @@ def _joined(result: FrozenTrial, written: FrozenTrial) -> FrozenTrial:
 
 
 def _facts(row: StudyRow) -> dict[str, Any]:
-    """Return the facts about a study, without its trials, that the dashboard shows."""
+    """Return the facts about a study, apart from its trials, that the dashboard shows."""
     return {
         "id": row.id,
         "status": row.status,
@@ -141,10 +148,10 @@ def _facts(row: StudyRow) -> dict[str, Any]:
 
 
 class LedgerStudy:
-    """One study of the ledger, with its trials as of the last reading of the ledger."""
+    """One study of the ledger, with its trials as of the last read of the ledger."""
 
     def __init__(self, studies: LedgerStudies, first_id: int, row: StudyRow) -> None:
-        """Number the trials from ``first_id``: the id of trial ``n`` is ``first_id + n``."""
+        """Create the study. The id of trial ``n`` is ``first_id + n``. No trials are read yet."""
         self.row = row
         self._studies = studies
         self._first_id = first_id
@@ -163,7 +170,7 @@ class LedgerStudy:
 
     @property
     def user_attrs(self) -> dict[str, Any]:
-        """The study's attributes, with Penstock's facts."""
+        """The study's attributes that users have set, and Penstock's facts about the study."""
         return dict(self._newest().user_attrs)
 
     @property
@@ -175,22 +182,22 @@ class LedgerStudy:
         return names | self._newest().system_attrs
 
     def trials(self, states: Container[OptunaState] | None) -> list[FrozenTrial]:
-        """Return the trials in ``states``, or all trials if it is None."""
+        """Return the trials whose state is in ``states``, or all trials if ``states`` is None."""
         with self._studies.lock:
             return selected(self._newest().trials, states)
 
     def trial(self, trial_id: int) -> FrozenTrial:
-        """Return a copy of a trial. Raises KeyError if there is none."""
+        """Return a copy of a trial. Raises KeyError if there is no trial with this id."""
         return copy.deepcopy(self.own(trial_id) or self.known(trial_id))
 
     def known(self, trial_id: int) -> FrozenTrial:
-        """Return a trial as of now. Raises KeyError if there is none."""
+        """Return a trial, brought up to date. Raises KeyError if there is no trial with this id."""
         number = trial_id & NUMBER
         with self._studies.lock:
             if self._written_trials is None or not self._written_trials.lasting:
                 self._studies.study(trial_id >> NUMBER_BITS)
                 trials = self._newest().trials
-            else:  # a script that calls callbacks waits for no row but these
+            else:  # read no other rows, since a script that calls callbacks waits
                 trials = self._written_trials.trials
                 if number < len(trials) and trials[number].state.is_finished():
                     return trials[number]
@@ -200,7 +207,10 @@ class LedgerStudy:
         return trials[number]
 
     def own(self, trial_id: int) -> FrozenTrial | None:
-        """Return the trial as this process has written it; None if it does not write this trial."""
+        """Return the trial with all writes of this process.
+
+        Returns None if this process does not write this trial.
+        """
         with self._studies.lock:
             number = trial_id & NUMBER
             if self._written_trials is None or not self._written_trials.history.owns(number):
@@ -208,21 +218,21 @@ class LedgerStudy:
             return self._written_trials.history.trials[number]
 
     def trials_as_read(self) -> list[FrozenTrial]:
-        """Return the trials as of the last time one of them was read."""
+        """Return the trials as of the last time that trials of the study were read."""
         return self._read_before().trials
 
     def take(self, trial_id: int) -> None:
-        """Let this process write a trial that was read before, from now on."""
+        """Let this process write a trial from now on. The trial must have been read before."""
         with self._studies.lock:
             self._read_before().history.take(trial_id & NUMBER)
 
     def leave(self, trial_id: int) -> None:
-        """End this process's writing of a trial."""
+        """Note that this process no longer writes a trial."""
         with self._studies.lock:
             self._read_before().history.leave(trial_id & NUMBER)
 
     def replace(self, trial: FrozenTrial) -> None:
-        """Take in a trial that this process has changed."""
+        """Replace a trial by ``trial``, which this process has changed."""
         with self._studies.lock:
             self._read_before().history.replace(trial)
 
@@ -234,7 +244,7 @@ class LedgerStudy:
         return self._up_to(self._studies.seen)
 
     def _up_to(self, newest: int) -> WrittenTrials:
-        """Return the study's trials, read up to event ``newest``."""
+        """Return the study's trials, read up to event number ``newest``."""
         with self._studies.lock:
             if self._written_trials is None:
                 local = spec_from_json(self.row.spec_json).local
@@ -247,7 +257,7 @@ class LedgerStudy:
 
 
 class LedgerStudies:
-    """The studies of one ledger. Safe for several threads."""
+    """The studies of one ledger. Several threads may use the object."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -257,18 +267,21 @@ class LedgerStudies:
         self._by_number: dict[int, LedgerStudy] = {}
 
     def shown(self) -> Mapping[int, LedgerStudy]:
-        """Return the studies as of now by Optuna's ids, oldest first."""
+        """Return the current studies by Optuna's ids, oldest first."""
         with self.lock:
             self._look()
             return self._by_number
 
     def study(self, study_id: int) -> LedgerStudy:
-        """Return a study as of now. Raises KeyError if there is none, or if it was deleted."""
+        """Return a study, brought up to date.
+
+        Raises KeyError if it does not exist or was deleted.
+        """
         self.shown()
         return self.as_read(study_id)
 
     def as_read(self, study_id: int) -> LedgerStudy:
-        """Return a study as of the ledger's last reading. Raises KeyError as ``study`` does."""
+        """Return a study as of the last read of the ledger. Raises KeyError if it is not known."""
         if study_id not in self._by_number:
             raise KeyError(f"there is no study {study_id}")
         return self._by_number[study_id]
@@ -279,7 +292,7 @@ class LedgerStudies:
             self._by_number = {n: study for n, study in self._by_number.items() if n != study_id}
 
     def of_trial(self, trial_id: int) -> LedgerStudy:
-        """Return the study of a trial. Raises KeyError as ``study`` does."""
+        """Return the study of a trial. Raises KeyError if it does not exist or was deleted."""
         study_id = trial_id >> NUMBER_BITS
         return self._by_number.get(study_id) or self.study(study_id)
 

@@ -1,4 +1,4 @@
-"""Makes Optuna's sampler objects for studies that sample in the objective's process."""
+"""Make Optuna's sampler objects for studies whose sampler runs in the objective's process."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _CLASSES: dict[str, Callable[..., BaseSampler]] = {
 
 
 def make_sampler(name: str, options: str, seed: int) -> BaseSampler:
-    """Return Optuna's sampler of this name (see ``spec.sampler_options.SAMPLERS``).
+    """Return the Optuna sampler with this name (see ``spec.sampler_options.SAMPLERS``).
 
-    ``options`` are its arguments as JSON.
+    ``options`` are the arguments of its class, as JSON text.
     """
     arguments: dict[str, Any] = json.loads(options)
     if name == "qmc":

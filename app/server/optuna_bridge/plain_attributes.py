@@ -1,12 +1,12 @@
-"""Optuna's system attributes that hold plain data: an import may have no others.
+"""The system attributes of Optuna that hold plain data. An imported study may have no others.
 
-Theory of operation. Samplers, pruners and the dashboard keep what they need in system attributes,
-and trust what they find there. CMA-ES unpickles its optimizer from them. Lists of ids and records
-of artifacts would name other trials and files in this installation than in the one where they were
-written. Anybody can have written a file that is imported. So only attributes are kept whose meaning
-is known here and whose values are numbers, words, or lists and mappings of these. Attributes that
-are not listed are dropped. They are dropped again when an import is read from the ledger, since an
-older version or another client may have written them there.
+Theory of operation. Samplers, pruners and the dashboard store what they need in system attributes,
+and trust what they find there. CMA-ES unpickles its optimizer from such an attribute. Lists of ids
+and records of artifacts would name other trials and files in this installation than in the
+installation that wrote them. An imported file can come from anybody. So an import keeps only
+attributes whose meaning is known here and whose values are numbers, words, or lists and mappings of
+these. All other attributes are dropped. They are dropped again when an import is read from the
+ledger, because an older version or another client may have written them there.
 """
 
 from __future__ import annotations
@@ -37,17 +37,26 @@ _OF_STUDIES = re.compile(
 
 
 def listed_of_trial(attributes: Iterable[tuple[str, str]]) -> Attributes:
-    """Return a trial's (key, JSON text) pairs in ``attributes`` that are known to be plain data."""
+    """Return those of a trial's ``attributes`` that are known to be plain data.
+
+    Each attribute is a pair of a key and a JSON text.
+    """
     return tuple((key, text) for key, text in attributes if _OF_TRIALS.fullmatch(key))
 
 
 def listed_of_study(attributes: Iterable[tuple[str, str]]) -> Attributes:
-    """Return a study's (key, JSON text) pairs in ``attributes`` that are known to be plain data."""
+    """Return those of a study's ``attributes`` that are known to be plain data.
+
+    Each attribute is a pair of a key and a JSON text.
+    """
     return tuple((key, text) for key, text in attributes if _OF_STUDIES.fullmatch(key))
 
 
 def written_of(trial: FinishedTrial) -> dict[str, Any]:
-    """Return ``FinishedTrial.written`` of an imported trial, with only listed system attributes."""
+    """Return the writes of an imported trial, without unlisted system attributes.
+
+    The writes are the content of ``FinishedTrial.written``.
+    """
     content: dict[str, Any] = json.loads(trial.written or "{}")
     if "system_attrs" in content:
         content["system_attrs"] = listed_of_trial(content["system_attrs"])
@@ -55,9 +64,10 @@ def written_of(trial: FinishedTrial) -> dict[str, Any]:
 
 
 def only_listed(event: StudyImported) -> tuple[StudyImported, int]:
-    """Return ``event`` without unlisted system attributes, and the number of those dropped.
+    """Return ``event`` without unlisted system attributes, and the number of dropped attributes.
 
-    A trial that is not written in the form of an export stays as it is: such an event is refused.
+    A trial whose writes do not have the form of an export is left as it is. The check of the import
+    refuses such an event.
     """
     trials, dropped = list[FinishedTrial](), 0
     for trial in event.trials:

@@ -1,25 +1,25 @@
-"""Proposes configurations by Optuna's samplers and our own, given the engine's trials.
+"""Propose configurations with Optuna's samplers and Penstock's own, from the engine's trials.
 
-Theory of operation. The engine's trials are the only record. Caches here save time and change no
-answer. For every ask a new Optuna sampler is shown the trials, in the form that ``study_view``
-describes. So a host that is rebuilt after a crash answers as the old one would have. CMA-ES and
-NSGA-II attach to each trial a note of its generation. The note is part of the answer, is stored in
-the ledger, and is shown to the sampler again.
+Theory of operation. The engine's trials are the only record. Caches in this module save time and
+change no answer. For every ask, a new Optuna sampler is shown the trials, in the form that
+``study_view`` describes. So a host that is rebuilt after a crash gives the same answers as before.
+CMA-ES and NSGA-II attach a note of the generation to each trial. The note is part of the answer, is
+stored in the ledger, and is shown to the sampler again.
 
 A sampler that learns compares results of equal training: those at the highest rung that has enough
-results. CMA-ES and NSGA-II compare at the lowest rung, because a whole generation arrives only
-there. ``bohb`` is TPE as in Falkner et al. 2018, section 4.1: with d parameters it uses a model
-once there are d + 3 results, and draws every third configuration at random. How many results count
-as good is Optuna's rule, not the paper's 15 %.
+results. CMA-ES and NSGA-II compare at the lowest rung, because only there a whole generation
+arrives. ``bohb`` is TPE as in Falkner et al. 2018, section 4.1: with d parameters it uses a model
+once there are d + 3 results, and it draws every third configuration at random. How many results
+count as good is Optuna's rule, not the 15 % of the paper.
 
 Random numbers. ``random`` and ``qmc`` draw trial number k of a study from (study seed, k), so the
 configurations do not depend on how the asks were grouped. ``evolution`` begins with the
 configurations of ``random``, and mutates trial k by (study seed, k). The other samplers depend on
-which results have arrived anyway, and are seeded by (study seed, ask index). Parameters drawn while
-an objective runs are seeded by (study seed, trial number, name) and drawn independently, as Optuna
-does for conditional spaces. Conditional parameters of a space are seeded and drawn likewise. They
-are always drawn, and left out afterwards where they are inactive, so that they do not shift the
-other parameters.
+the results that have arrived, and are seeded by (study seed, ask index). Parameters drawn while an
+objective runs are seeded by (study seed, trial number, name). They are drawn independently, which
+is also Optuna's way for conditional spaces. Conditional parameters of a space are also drawn
+independently. They are always drawn, and left out afterwards where they are inactive, so that they
+do not shift the other parameters.
 """
 
 from __future__ import annotations
@@ -63,18 +63,22 @@ from ..sampling.quasi_random import quasi_random
 from .cmaes import ReplayedCmaEs
 from .study_view import StudyView, with_assumed
 
-#: The number of newest trials that a Gaussian process reads. Its time grows with their cube, and
-#: the scheduler waits for it: with this many, one configuration takes about a second.
+#: The number of newest trials that a Gaussian process reads. Its time grows with the cube of this
+#: number, and the scheduler waits for the sampler. With this many trials, a configuration takes
+#: about a second.
 GP_MOST = 100
-#: Samplers that attach notes to each trial.
+#: The samplers that attach a note to each trial.
 NOTING = ("cmaes", "nsga2")
-#: Samplers that read only trials with values of all jointly drawn parameters. After an edit, some
-#: trials lack values.
+#: The samplers that read only trials with values of all jointly drawn parameters. After an edit of
+#: the space, some trials lack values.
 _JOINT = ("cmaes", "gp", "nsga2")
 
 
 class SamplerHost:
-    """Answers ``Ask`` and define-by-run suggestions for any number of studies."""
+    """The scheduler's own samplers, for any number of studies.
+
+    It answers the engine's asks for configurations and the questions of define-by-run objectives.
+    """
 
     def __init__(self) -> None:
         # One view per study for asks, and in define-by-run one for each (name, range) drawn. The
@@ -93,10 +97,10 @@ class SamplerHost:
     ) -> Answer:
         """Return up to ``n`` configurations for new trials.
 
-        ``trials`` are all trials of the study so far; ``index`` counts its asks. The user's
-        ``enqueued`` configurations come first, and parameters that they leave out are drawn. If
-        ``resampled`` has numbers of trials, the configurations replace those of these trials, which
-        are not in ``trials``.
+        ``trials`` are all trials of the study so far, and ``index`` counts the study's asks. The
+        user's ``enqueued`` configurations come first; parameters that they leave out are drawn. If
+        ``resampled`` has numbers of trials, the configurations replace those of these trials, and
+        ``trials`` must not contain these trials.
         """
         fixed: list[dict[str, Scalar]] = [dict(params) for params in enqueued[:n]]
         requested = fixed + [{} for _ in range(n - len(fixed))]
@@ -144,7 +148,7 @@ class SamplerHost:
         return Answer(tuple(answers), False, tuple(notes) if spec.sampler in NOTING else ())
 
     def explore(self, spec: StudySpec, number: int, params: Params) -> Params:
-        """Return the configuration of trial ``number``, forked from a trial with ``params``."""
+        """Return the configuration of trial ``number``, a fork of a trial with ``params`` (PBT)."""
         dists = {name: json_to_distribution(text) for name, text in spec.space or ()}
         view = StudyView(spec, dists)
         sampled = _draw(spec, _random(spec, "trial", number), view, view.running(number))
@@ -153,10 +157,10 @@ class SamplerHost:
     def suggest(
         self, spec: StudySpec, trial: Trial, name: str, distribution: str, trials: Sequence[Trial]
     ) -> Scalar:
-        """Draw a value for ``name`` of a running define-by-run ``trial``.
+        """Draw a value of the parameter ``name`` for a running define-by-run ``trial``.
 
-        ``trials`` are all trials so far. Of the other trials only this parameter's value is used,
-        and only if it lies in ``distribution``.
+        ``trials`` are all trials so far. Of the other trials only the values of this parameter are
+        used, and only those that lie in ``distribution``.
         """
         dists = {name: json_to_distribution(distribution)}
         key = (name, distribution)
@@ -191,7 +195,7 @@ def _grid(
     requested: Sequence[Mapping[str, Scalar]],
     trials: Sequence[Trial],
 ) -> Answer:
-    """Return the first grid points, in the order of the space, that no trial has tried.
+    """Return the first points of the grid, in the order of the space, that no trial has tried.
 
     The answer is exhausted if no other point is left.
     """
@@ -222,7 +226,11 @@ def _grid(
 def _points(
     space: Space, conditions: Sequence[Condition], fixed: Mapping[str, Scalar]
 ) -> Iterator[Params]:
-    """Yield the grid's points lazily, since an axis may be long; the last name varies fastest."""
+    """Yield the grid's points one at a time. The last parameter varies fastest.
+
+    An axis may be long, so no list of all points is made. A parameter in ``fixed`` has only that
+    value.
+    """
     axes = [
         (name, [fixed[name]] if name in fixed else grid_values(name, text)) for name, text in space
     ]
@@ -242,7 +250,7 @@ def _points(
 
 
 def _number(spec: StudySpec, *seed: object) -> int:
-    """Return a 32-bit seed that depends on the study's seed and on ``seed``."""
+    """Return a 32-bit seed that depends on the study's seed and on the values in ``seed``."""
     digest = hashlib.sha256(json.dumps([spec.seed, *seed]).encode()).digest()
     return int.from_bytes(digest[:4], "big")
 
@@ -252,7 +260,7 @@ def _random(spec: StudySpec, *seed: object) -> RandomSampler:
 
 
 def _model(spec: StudySpec, dimensions: int, *seed: object) -> BaseSampler | None:
-    """Return the study's sampler if it learns from results, else None."""
+    """Return the study's sampler if the sampler learns from results, else None."""
     number, options = _number(spec, *seed), json.loads(spec.sampler_options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
@@ -275,7 +283,10 @@ def _model(spec: StudySpec, dimensions: int, *seed: object) -> BaseSampler | Non
 
 
 def _show(spec: StudySpec, view: StudyView, trials: Sequence[Trial]) -> None:
-    """Show the sampler the results that it may compare, those of one rung."""
+    """Have ``view`` show the results that the study's sampler may compare.
+
+    Under a strategy with rungs these are the results of one rung.
+    """
     options: dict[str, int] = json.loads(spec.sampler_options)
     least = options.get("n_startup_trials", 10)
     if spec.sampler == "bohb":
@@ -291,7 +302,10 @@ def _show(spec: StudySpec, view: StudyView, trials: Sequence[Trial]) -> None:
 
 
 def _ancestors(view: StudyView, name: str, trial: Trial) -> bool:
-    """Keep earlier generations' trials that have ``name``; return True if at least two are left."""
+    """Reduce the view to complete trials of earlier generations that have the parameter ``name``.
+
+    Returns True if at least two trials are left, as NSGA-II's crossover needs.
+    """
     key = NSGAIISampler._get_generation_key()
     generation = json.loads(trial.notes or "{}").get(key, 0)
     view.shown = [
@@ -305,7 +319,10 @@ def _ancestors(view: StudyView, name: str, trial: Trial) -> bool:
 
 
 def _has_few_parents(model: NSGAIISampler, view: StudyView, number: int) -> bool:
-    """Return True if too few parents fit the space for a crossover, as after an edit."""
+    """Return True if too few parents have all parameters of the space for a crossover.
+
+    That can happen after an edit of the space.
+    """
     study = view.study()
     generation = model.get_trial_generation(study, view.running(number))
     return generation > 0 and len(model.get_parent_population(study, generation)) < 2
@@ -314,7 +331,10 @@ def _has_few_parents(model: NSGAIISampler, view: StudyView, number: int) -> bool
 def _draw(
     spec: StudySpec, sampler: BaseSampler, view: StudyView, trial: FrozenTrial
 ) -> dict[str, Scalar]:
-    """Draw one configuration, jointly where the sampler supports it, otherwise name by name."""
+    """Draw one configuration.
+
+    The parameters are drawn jointly as far as the sampler supports it, and independently otherwise.
+    """
     joint = json.loads(spec.sampler_options).get("multivariate", True)
     study = view.study()
     free = {name: dist for name, dist in view.dists.items() if not dist.single()}
@@ -335,7 +355,7 @@ def _draw(
 def _sampled_jointly(
     spec: StudySpec, dists: Mapping[str, BaseDistribution]
 ) -> dict[str, BaseDistribution]:
-    """Return the parameters that a sampler may draw jointly."""
+    """Return the parameters that the study's sampler may draw jointly, with their distributions."""
     left_out = {each.name for each in spec.conditions}
     return {
         name: dist
@@ -354,7 +374,7 @@ def _only(dist: BaseDistribution) -> Scalar:
 
 
 def _plain(dist: BaseDistribution, value: Any) -> Scalar:
-    """Return ``value`` as a JSON scalar: NumPy's numbers become Python's."""
+    """Return ``value`` as a JSON scalar. A NumPy number becomes a Python number."""
     if isinstance(dist, CategoricalDistribution):
         return dist.choices[dist.choices.index(value)]
     return int(value) if isinstance(dist, IntDistribution) else float(value)

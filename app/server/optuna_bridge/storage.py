@@ -1,11 +1,13 @@
-"""The ledger as an Optuna storage: Optuna's tools and plain ``optuna.Study`` read and write it.
+"""The ledger as an Optuna storage, which Optuna's tools and ``optuna.Study`` can read and write.
 
-Reads are those of ``ledger_studies``. Writes are commands to the scheduler, the ledger's only
-writer. A call that creates, takes or ends a trial, or writes to a study, returns once the ledger
-has the change. This process sees its other writes to a trial that it has created or taken at once.
-They are sent with the trial's next change of state, or ``SEND_AFTER`` seconds later
-(``tasks.objectives.pending``). Trials that Penstock runs on its devices are written by their own
-objectives; other processes may write only attributes to them.
+Reads go through ``ledger_studies``. Writes are commands to the scheduler, the only process that
+writes the ledger. A call that creates, takes or ends a trial, or that writes to a study, returns
+once the ledger has the change. Other writes to a trial that this process has created or taken are
+visible at once in this process. They are sent with the trial's next change of state, or after
+``SEND_AFTER`` seconds (``tasks.objectives.pending``).
+
+Trials that run on Penstock's devices are written by their own objectives. Other processes may write
+only attributes to them.
 """
 
 from __future__ import annotations
@@ -32,20 +34,20 @@ from .ledger_studies import NUMBER, NUMBER_BITS, LedgerStudies, LedgerStudy
 
 
 class CommandSender(Protocol):
-    """Sends commands to the scheduler (``app.broker.client``)."""
+    """The interface for sending commands to the scheduler (``app.broker.client`` implements it)."""
 
     def send(self, kind: str, **body: Any) -> dict[str, Any]:
-        """Return the scheduler's answer to a command. Raises UsageError if it refuses."""
+        """Send a command and return the scheduler's reply. Raises UsageError if it is refused."""
 
     def create(self, name: str, directions: Sequence[str]) -> None:
-        """Create a study without code, to which its users add trials."""
+        """Create a study without code. Its users add and train the trials."""
 
     def keep(self, value: Any) -> str:
-        """Store an object that is no JSON, and return its placeholder's text."""
+        """Store an object that JSON cannot represent. Return the text that stands for it."""
 
 
 class LedgerStorage(WriteSide):
-    """The studies of one ledger, read and written. Safe for several threads."""
+    """The studies of one ledger, for reading and writing. Several threads may use the object."""
 
     def __init__(
         self,
@@ -53,7 +55,11 @@ class LedgerStorage(WriteSide):
         commands: CommandSender | None = None,
         reopen: Callable[[], BaseStorage] | None = None,
     ) -> None:
-        """Without ``commands`` the storage is read-only. ``reopen`` makes it in other processes."""
+        """Create a storage. It is read-only if ``commands`` is None.
+
+        ``reopen`` creates the same storage in another process. Without it, the storage cannot be
+        pickled.
+        """
         self._ledger = LedgerStudies(reader)
         super().__init__(self._ledger.shown)
         self._commands = commands
@@ -90,7 +96,7 @@ class LedgerStorage(WriteSide):
     def set_trial_state_values(
         self, trial_id: int, state: OptunaState, values: Sequence[float] | None = None
     ) -> bool:
-        """Take or end a trial. Return False if another process has taken it."""
+        """Take a waiting trial or end a trial. Return False if another process has taken it."""
         trial = self._updatable(trial_id)
         if state is OptunaState.RUNNING and trial.state is not OptunaState.WAITING:
             return False
@@ -129,12 +135,16 @@ class LedgerStorage(WriteSide):
         check_compatible(name, distribution, trials)
 
     def _take(self, trial_id: int) -> None:
-        """Note that only this process writes a trial from now on, so it need not be read again."""
+        """Note that only this process writes a trial from now on, so that it is not read again."""
         self._known(trial_id)
         self._of_trial(trial_id).take(trial_id)
 
     def _write(self, trial: FrozenTrial, writing: Mapping[str, Any]) -> None:
-        """Write to a trial at once, or soon and with later writes if this process has taken it."""
+        """Write to a trial.
+
+        If this process has taken the trial, the write is sent later, together with other writes.
+        Otherwise the write is sent at once.
+        """
         trial_id = trial._trial_id
         study = self._of_trial(trial_id)
         own = study.own(trial_id) is not None

@@ -1,24 +1,23 @@
 """A study's trials as Optuna's samplers read them, kept up to date from the engine's trials.
 
-A trial is COMPLETE, PRUNED, FAIL or RUNNING in Optuna's sense by these rules:
+By these rules a trial is COMPLETE, PRUNED, FAIL or RUNNING in Optuna's sense:
 
-* Under a strategy with rungs, results of one rung only are shown: the highest that enough trials
-  have reached (CMA-ES, NSGA-II: the lowest). These trials are COMPLETE with their value at that
-  rung, even if they are paused, promoted or stopped. So values after equal training are compared,
-  and a sampler learns from them at once.
-* Without rungs a completed trial is COMPLETE.
-* A trial that needs more memory than any device has, or that exceeded a constraint before it was
-  trained, is PRUNED without a result: TPE ranks it behind all others, and so stays away from it.
-  Any other failed or cancelled trial is FAIL.
-* A trial without a result yet is RUNNING, and TPE avoids its surroundings (constant liar).
+- Under a strategy with rungs, results of only one rung are shown: the highest rung that enough
+  trials have reached (for CMA-ES and NSGA-II, the lowest rung). These trials are COMPLETE with
+  their value at that rung, even if they are paused, promoted or stopped. So values after equal
+  training are compared, and a sampler learns from them at once.
+- Without rungs a completed trial is COMPLETE.
+- A trial that needs more memory than any device has, or that exceeded a constraint before it was
+  trained, is PRUNED without a result. TPE ranks such a trial behind all others and so avoids its
+  surroundings. Any other failed or cancelled trial is FAIL.
+- A trial without a result yet is RUNNING, and TPE avoids its surroundings (constant liar).
 
-Optuna's own convention, PRUNED at the last rung, makes TPE rank any trial of a higher rung as
-better. With promotions, the trials of higher rungs are the few that came first, and TPE stays near
-them
-(docs/history/measured.md).
+Optuna's own convention is that a trial is PRUNED at its last rung. TPE then ranks every trial of a
+higher rung as better. With promotions, the trials of higher rungs are the few that came first, and
+TPE stays near them (docs/history/measured.md).
 
-A trial moves from one rung to another, which no storage of Optuna's allows. So samplers are given a
-storage that stores nothing but their notes, and shows the state of the engine's trials.
+A trial moves from one rung to another, which no storage of Optuna's allows. So samplers get a
+storage that stores only their notes and shows the current state of the engine's trials.
 """
 
 from __future__ import annotations
@@ -51,13 +50,17 @@ def _is_too_large(trial: Trial) -> bool:
 
 
 class StudyView:
-    """The trials of one study with the distributions ``dists``, each converted once per result."""
+    """The trials of one study, as samplers see them, with the distributions ``dists``.
+
+    A trial is converted again only if its result has changed.
+    """
 
     def __init__(self, spec: StudySpec, dists: Distributions) -> None:
         self.dists = dists
         self.directions = [StudyDirection[each.direction.upper()] for each in spec.objectives]
         self.shown: list[FrozenTrial] = []
-        #: The sampler's notes on trials, and on the study, since the trials were last shown.
+        #: The notes that the sampler has written on trials since the trials were last shown, and
+        #: its notes on the study.
         self.noted: dict[int, dict[str, Any]] = {}
         self.noted_of_study: dict[str, Any] = {}
         self._spec = spec
@@ -70,10 +73,11 @@ class StudyView:
         least: int | None,
         others: Sequence[Observation] = (),
     ) -> None:
-        """Show ``trials`` at the highest rung that ``least`` of them have reached.
+        """Show ``trials`` at the highest rung that at least ``least`` of them have reached.
 
-        If ``least`` is None, show them at the lowest rung. Results in ``others`` count, too, and
-        are shown if they have a value at that rung.
+        If ``least`` is None, show the trials at the lowest rung. The results in ``others``
+        (observations from earlier studies) count, too. They are shown if they have a value at that
+        rung.
         """
         counts = Counter(epoch for trial in trials for epoch in trial.values)
         counts += Counter(epoch for each in others for epoch in self._values(each))
@@ -114,31 +118,38 @@ class StudyView:
     def running(
         self, number: int, params: Mapping[str, Scalar] | None = None, notes: str = ""
     ) -> FrozenTrial:
-        """Return a trial without results, with the parameters known so far."""
+        """Return a trial without results, with the parameters that are known so far.
+
+        ``notes`` are the sampler's earlier notes on the trial, as JSON text.
+        """
         attributes = json.loads(notes) if notes else {}
         return self._frozen(number, OptunaState.RUNNING, None, params or {}, attributes)
 
     def notes_of(self, number: int) -> str:
-        """Return the sampler's notes on a trial as JSON; empty if there are none."""
+        """Return the sampler's notes on a trial as JSON text, or an empty text without notes."""
         return json.dumps(self.noted[number], sort_keys=True) if number in self.noted else ""
 
     def study(self) -> optuna.Study:
-        """Return the study that samplers see. It is new for each draw: Optuna's study caches."""
+        """Return the study that samplers see.
+
+        Call this for each draw, because Optuna's study caches.
+        """
         # A Study needs a sampler; ours are given the study as an argument instead.
         return optuna.Study("view", _Notes(self), sampler=_UNUSED)
 
     def _values(self, known: Observation) -> dict[int, float]:
-        """Return the values of ``known`` by rung.
+        """Return the values of the observation ``known``, by rung.
 
-        Its final value counts as that of the last rung, or of rung 0 if there are no rungs.
+        Its final value counts as the value at the last rung, or at rung 0 if there are no rungs.
         """
         whole = {} if known.value is None else {max(self._looks, default=0): known.value}
         return whole | {epoch: v for epoch, v in known.values if epoch in self._looks}
 
     def _fits(self, name: str, value: Scalar) -> bool:
-        """Return True if the view has ``name`` and ``value`` is in its range.
+        """Return True if the view has the parameter ``name`` and ``value`` lies in its range.
 
-        A trial may have been drawn from another range, or have any value.
+        A trial may have been drawn from another range, or may have a value that its user chose
+        freely.
         """
         if name not in self.dists:
             return False
@@ -173,9 +184,10 @@ class StudyView:
 
 
 def with_assumed(spec: StudySpec, params: Params) -> Params:
-    """Return a trial's parameters, with the user's assumed values for parameters added after it.
+    """Return a trial's parameters, completed by the user's values for parameters added later.
 
-    The parameters are in the order of the space, as in any trial.
+    The user assumes these values when a parameter is added to the space of a running study. The
+    parameters are in the order of the space.
     """
     if spec.edits is None or not spec.edits.assumed:
         return params
@@ -193,7 +205,7 @@ def _attributes(trial: Trial) -> dict[str, Any]:
 
 
 class _Notes(ReadSide):
-    """The storage of a view: samplers read its trials and write their notes."""
+    """The storage of a view. Samplers read the view's trials in it and write notes to it."""
 
     def __init__(self, view: StudyView) -> None:
         self._view = view
@@ -202,11 +214,14 @@ class _Notes(ReadSide):
         super().__init__(lambda: {0: study})
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
-        """Keep the notes of CMA-ES and NSGA-II, which read them again. TPE's are never read."""
+        """Store a sampler's note on a trial. CMA-ES and NSGA-II read such notes again."""
         self._view.noted.setdefault(trial_id, {})[key] = value
 
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
-        """Keep NSGA-II's list of a generation's parents while the same trials are shown."""
+        """Store a sampler's note on the study, such as NSGA-II's list of a generation's parents.
+
+        The note is kept until trials are shown again.
+        """
         self._view.noted_of_study[key] = value
 
 

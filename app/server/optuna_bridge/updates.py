@@ -1,8 +1,7 @@
-"""A study's trials as updates of Optuna's history (``tasks.objectives.history``).
+"""A study's trials as updates of Optuna's trial history (``tasks.objectives.history``).
 
 The same updates are made in two places. The scheduler makes them from the events and trials of a
-turn, and sends them to the trainers. Clients make them from what the ledger has gained since they
-last read it.
+turn, and sends them to trainers. Clients make them from the ledger's changes since the last read.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ Update = Mapping[str, Any]
 
 _WRITTEN = ("suggestions", "steps", "user_attrs", "system_attrs")
 
-#: The names that updates use for a trial's states.
+#: The names that updates use for the states of a trial.
 STATES = {
     TrialState.PROPOSED: "waiting",
     TrialState.WAITING: "waiting",
@@ -53,7 +52,10 @@ STATES = {
 
 
 def of_event(event: Event) -> Update | None:
-    """Return an event's update of a trial or study, without the trial's state, or None."""
+    """Return the update of a trial or a study that follows from ``event``, or None.
+
+    The update does not contain the trial's state.
+    """
     match event:
         case TrialAdded():
             times = {"started": event.started}
@@ -75,7 +77,7 @@ def of_report(event: EpochReported, metric: str) -> Update:
 
 
 def of_trial(trial: Trial) -> Update:
-    """Return the update with the state of one of the engine's trials."""
+    """Return the update with the current state of one of the engine's trials."""
     values = () if trial.value is None else (trial.value, *trial.further)
     began = trial.dispatched_at if trial.dispatched_at is not None else trial.created_at
     return _state(trial.number, trial.state, values, began, trial.finished_at)
@@ -84,7 +86,7 @@ def of_trial(trial: Trial) -> Update:
 def of_row(row: TrialRow, began: float | None = None) -> Update:
     """Return the update with the state of a trial in the ledger.
 
-    ``began`` is the start time of its first epoch, or None if it has no epoch.
+    ``began`` is the start time of the trial's first epoch, or None if the trial has no epoch.
     """
     started = began or row.dispatched_at or row.created_at
     return _state(row.number, TrialState(row.state), row.values, started, row.finished_at)
@@ -96,7 +98,7 @@ def of_epoch(row: EpochRow) -> Update:
 
 
 def suggested(name: str, value: Scalar, distribution: str) -> tuple[str, str, float]:
-    """Return a parameter in the form that updates have."""
+    """Return a parameter in the form that updates use: name, distribution and internal value."""
     return name, distribution, from_text(distribution).to_internal_repr(value)
 
 
@@ -139,19 +141,22 @@ def _of_study(user: Attributes, system: Attributes) -> Update:
 
 
 def _attributes(name: str, found: Attributes) -> dict[str, Any]:
-    """Return ``found``, without log records, as the part ``name`` of an update.
+    """Return the attributes ``found`` as the field ``name`` of an update.
 
-    Log records are only for the script.
+    Log records are left out, because they are only for the script.
     """
     pairs = tuple(pair for pair in found if not pair[0].startswith(LOG_RECORDS))
     return {name: pairs} if pairs else {}
 
 
 class LedgerUpdates:
-    """The updates of one study in the ledger. Each call returns those since the last call."""
+    """The updates of one study in the ledger. Each call returns the updates since the last call."""
 
     def __init__(self, reader: Reader, study: str, *, local: bool = False) -> None:
-        """``local``: True if a trial that has ended does not change any more."""
+        """Create an object that has read nothing yet.
+
+        ``local`` is True if a trial that has ended never changes again.
+        """
         self._local = local
         self._settled = 0  # all trials with a lower number have ended, and were read
         self._reader = reader
@@ -164,11 +169,11 @@ class LedgerUpdates:
     def read(self) -> list[Update]:
         """Return the new updates. Raises BackendError if the ledger does not answer.
 
-        States are read first, so that a trial's writes are included once it is shown as ended.
+        States are read before writes. So if a trial is shown as ended, its writes are included.
         """
         rows = self._reader.trials(self._study, self._settled)
         updates = self.read_written()
-        if any(row.epoch for row in rows):  # those of the others were read with them
+        if any(row.epoch for row in rows):  # epochs of settled trials were read earlier
             for epoch in self._reader.epochs(self._study, self._rowid):
                 self._rowid = epoch.rowid
                 self._began.setdefault(epoch.trial, epoch.at - epoch.seconds)
@@ -183,9 +188,9 @@ class LedgerUpdates:
         return updates
 
     def read_written(self) -> list[Update]:
-        """Return new writes of objectives and users. Raises as ``read`` does.
+        """Return the new writes of objectives and users.
 
-        After an error nothing counts as read.
+        Raises BackendError if the ledger does not answer. After an error nothing counts as read.
         """
         updates = self._imported() if self._is_new else []
         events = self._reader.written(self._study, self._seq)
@@ -209,7 +214,10 @@ class LedgerUpdates:
 
 
 def merged(updates: Iterable[Update]) -> dict[int, dict[str, list[Any]]]:
-    """Return each trial's writes in ``updates``, without states and times, by trial number."""
+    """Return the writes of each trial in ``updates``, by trial number.
+
+    States and times are left out.
+    """
     writes: defaultdict[int, dict[str, list[Any]]] = defaultdict(dict)
     for update in updates:
         for name in _WRITTEN:
@@ -240,7 +248,7 @@ def _past(trial: FinishedTrial) -> Update:
 
 
 def _without_objects(update: Update) -> Update:
-    """Return ``update`` with placeholders of stored objects turned into plain JSON values.
+    """Return ``update`` with plain JSON values in place of references to stored objects.
 
     See ``tasks.objectives.objects``.
     """
@@ -253,7 +261,10 @@ def _without_objects(update: Update) -> Update:
 
 
 def to_texts(updates: Iterable[Update], longest: int = 1 << 18) -> list[str]:
-    """Return ``updates`` as JSON texts of lists, each of at most about ``longest`` characters."""
+    """Return ``updates`` as JSON texts.
+
+    Each text is a list of about ``longest`` characters at most.
+    """
     texts: list[str] = []
     lines: list[str] = []
     size = 0
