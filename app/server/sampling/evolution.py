@@ -1,28 +1,29 @@
-"""Regularised evolution: a new trial is a good one with one parameter changed; the oldest die.
+"""Regularized evolution: a new trial copies a good trial with one parameter changed.
 
 E. Real, A. Aggarwal, Y. Huang, Q. V. Le, Regularized Evolution for Image Classifier Architecture
 Search, AAAI 2019, algorithm 1. The population consists of the newest ``population_size`` trials
-with a result. ``sample_size`` of them are drawn at random, with replacement; the best of these is
-the parent. One parameter of the child is changed, and each parameter has the same chance. So a
-trial dies by age and not by rank, and a good configuration survives only if its descendants are
-good, too.
+with a result. ``sample_size`` trials of the population are drawn at random, with replacement. The
+best of these trials is the parent. One parameter of the child is changed, and each parameter has
+the same chance. So a trial leaves the population by age and not by rank, and a good configuration
+survives only if its descendants are good, too.
 
-With ``prefix_bias`` a child tends to share a prefix with its parent: the first epochs, in which
-both have the same parameters. With probability ``prefix_bias`` the changed parameter is a piece of
-a ``Steps`` parameter, chosen with a probability in proportion to the epoch where the piece begins.
-The child then differs from that epoch on. If trials share random numbers, the child takes over the
-epochs before, weights included.
+With ``prefix_bias`` a child tends to share a prefix with its parent, that is, the first epochs, in
+which both have the same parameters. With probability ``prefix_bias`` the changed parameter is a
+piece of a ``Steps`` parameter. The piece is chosen with a probability in proportion to the epoch
+where the piece begins. The child differs from its parent from that epoch on. If trials share random
+numbers, the child takes over the earlier epochs, weights included.
 
 Theory of operation. A child is a pure function of the study's seed, the child's number and the
-results so far. So nothing is kept between asks: a scheduler that is started after a crash proposes
-what the old one would have. Trials run in parallel, so age goes by number and not by the time of
-the result. A child may be asked for before the whole population has results; then it descends from
-the trials that have results.
+results so far. So nothing is stored between asks: a scheduler that starts after a crash proposes
+the same child. Trials run in parallel, so age is measured by a trial's number and not by the time
+of its result. A child may be requested before the whole population has results; the parent is then
+chosen from the trials that have results.
 
-A categorical value changes to another candidate, a number to another one that is drawn at random
-from its range. If the change activates a parameter that depends on the changed one, a value for it
-is drawn at random; a parameter that becomes inactive is left out. Any feasible trial is better than
-an infeasible one; of two infeasible trials, the one that exceeds its bounds by less is better.
+A categorical value changes to another choice, and a number changes to another number that is drawn
+at random from its range. If the change activates a parameter that depends on the changed parameter,
+the activated parameter's value is drawn at random. A parameter that becomes inactive is left out.
+Any feasible trial is better than an infeasible trial. Of two infeasible trials, the trial that
+exceeds its bounds by less is better.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ if TYPE_CHECKING:
 
     from ....scheduler.model.study import Scalar, StudySpec
 
-#: The sizes of the population, and of a tournament in a population of that size, as in the paper.
+#: The default size of the population, and the factor by which a tournament is smaller, as in the
+#: paper.
 POPULATION, PER_SAMPLE = 100, 4
-#: The most draws of a number to get one that differs from the current one.
+#: The largest number of draws to get a number that differs from the current number.
 _ATTEMPTS = 100
 
 
@@ -56,10 +58,10 @@ def evolved(
     sampled: Mapping[str, Scalar],
     dists: Mapping[str, BaseDistribution],
 ) -> dict[str, Scalar]:
-    """Return the configuration of trial ``number``, with values for inactive parameters too.
+    """Return the configuration of trial ``number``, including values of inactive parameters.
 
-    ``shown`` are the trials so far. ``sampled`` is a random configuration, which is returned until
-    the population is complete.
+    ``shown`` are the trials so far. ``sampled`` is a random configuration. It is returned unchanged
+    until the population is complete.
     """
     options: dict[str, Any] = json.loads(spec.sampler_options)
     size = options.get("population_size", POPULATION)
@@ -92,13 +94,16 @@ def _changed(free: Sequence[str], child: Mapping[str, Scalar], bias: float, chan
 
 
 def _rank(trial: FrozenTrial, sign: float) -> tuple[float, float]:
-    """Return a trial's sort key, lowest for the best: the excess over its bounds, then the loss."""
+    """Return a trial's sort key, which is lowest for the best trial.
+
+    The key is the excess over the trial's bounds, then the loss.
+    """
     excess = sum(max(0.0, each) for each in trial.system_attrs.get("constraints", ()))
     return excess, sign * trial.values[0]
 
 
 def _other(dist: BaseDistribution, value: Scalar, chance: Random) -> Scalar:
-    """Return a value of ``dist`` that is not ``value``."""
+    """Return a value of ``dist`` that differs from ``value`` if the draws find one."""
     if isinstance(dist, CategoricalDistribution):
         return chance.choice([each for each in dist.choices if each != value])
     draws = (at(dist, chance.random()) for _ in range(_ATTEMPTS))

@@ -1,13 +1,13 @@
-"""Derives a forked trial's configuration from that of its source trial: PBT's ``explore``.
+"""Derive a forked trial's configuration from its source trial's: the ``explore`` step of PBT.
 
-Jaderberg et al. 2017, section 4.1.1: a hyperparameter is multiplied by 0.8 or 1.2, or resampled
-from its range with some probability. Each hyperparameter is changed independently, as a pure
-function of the study's seed and the trial's number. So a scheduler that is started after a crash
-derives the same configuration again.
+Jaderberg et al. 2017, section 4.1.1: a hyperparameter is multiplied by 0.8 or 1.2, or it is drawn
+again from its range with some probability. Each hyperparameter is changed independently, as a pure
+function of the study's seed and the trial's number. So a scheduler that starts after a crash
+derives the same configuration.
 
-A number stays in its range and on its steps; a number with steps moves by at least one. If all
-choices are numbers in rising order, the next one up or down is taken. Other choices have no order
-and change only by resampling. The same holds for a zero, which no factor changes.
+A number stays in its range and on its steps; a number with steps moves by at least one step. If all
+choices of a categorical parameter are numbers in rising order, the next choice up or down is taken.
+Other choices have no order and change only by a new draw. So does a zero, which no factor changes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FACTORS = (0.8, 1.2)
 
 
 def explored(spec: StudySpec, number: int, source: Params, sampled: Mapping[str, Scalar]) -> Params:
-    """Return the configuration of trial ``number``, derived from that of its ``source``.
+    """Return the configuration of trial ``number``, derived from the configuration ``source``.
 
     ``sampled`` is a random configuration of the space. The name of a hyperparameter that changes by
     ``Steps`` stands for all its pieces.
@@ -63,7 +63,7 @@ def _adjacent(choices: tuple[Scalar, ...], value: Scalar, *, up: bool) -> Scalar
 
 
 def _scaled(given: Float | Int, value: float, factor: float) -> float | int:
-    """Return ``value`` times ``factor``, rounded to any steps, within the range."""
+    """Return ``value`` times ``factor``, within the range and rounded to the steps, if any."""
     new = value * factor
     if given.step is not None:
         steps = round((new - value) / given.step) or (1 if new > value else -1)

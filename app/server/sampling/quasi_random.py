@@ -1,8 +1,8 @@
-"""Quasi-random configurations: points of a Sobol sequence, which fill a space more evenly.
+"""Quasi-random configurations: points of a Sobol sequence, which fill a space evenly.
 
-Point k of a study depends only on (study seed, k), so trial number k gets this point however the
-asks were grouped. The sequence is scrambled (Owen 1998), so its start is as good as the rest.
-Optuna's ``QMCSampler``, in contrast, counts its points in a storage.
+Point k of a study depends only on (study seed, k). So trial number k gets this point however the
+asks were grouped. The sequence is scrambled (Owen 1998), so its first points are as good as later
+points. Optuna's ``QMCSampler``, in contrast, counts its points in a storage.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from optuna.distributions import (
 
 from ....scheduler.model.study import Scalar
 
-#: The number of points generated at once: a power of two, as a Sobol sequence requires.
+#: The number of points that are generated at once. A Sobol sequence requires a power of two.
 _BLOCK = 64
 
 
 def quasi_random(
     dists: Mapping[str, BaseDistribution], seed: int, number: int
 ) -> dict[str, Scalar]:
-    """Return the configuration of trial ``number``."""
+    """Return the configuration of trial ``number`` for a study with the seed ``seed``."""
     names = sorted(dists)  # one coordinate each, whatever the user's order
     point = _block(len(names), seed, number // _BLOCK)[number % _BLOCK]
     sampled = {name: at(dists[name], float(u)) for name, u in zip(names, point, strict=True)}
