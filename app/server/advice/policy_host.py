@@ -1,12 +1,12 @@
-"""Run users' policies, ``module:function``, in a process that can be killed.
+"""Run users' policies (``module:function``) in a process that can be killed.
 
 Theory of operation. A policy is unknown code: it may raise, hang, or print. So it runs in a child
-process (``LineProcess``), with one line of JSON for each question and each answer. The child limits
-itself to ``BUDGET`` seconds of CPU time for a plan: a timer of the kernel's sends a signal that
-ends the child. If the policy sleeps, the caller waits at most ``PLAN_TIMEOUT``. A child that was
-killed is started again for the next question. So is a child whose policy has failed and whose file
-has changed since. Errors of the child are reported in words; the engine decides what follows from
-them.
+process (``LineProcess``). Each question and each answer is one line of JSON. The child limits
+itself to ``BUDGET`` seconds of CPU time for a plan: a timer of the kernel sends a signal that ends
+the child. If the policy sleeps, the caller waits for at most ``PLAN_TIMEOUT`` seconds. A child that
+was killed is started again for the next question. A child is also started again if its policy has
+failed and the policy's file has changed since. Errors of the child are reported as text, and the
+engine decides what follows from them.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from ....scheduler.policies.names import CROSS_STUDY, check_name, is_plugin
 from ...host.line_process import LineProcess, parsed
 from ...ledger.codec import plan_from_json, plan_to_json, snapshot_from_json, snapshot_to_json
 
-#: The most CPU seconds for one plan.
+#: The largest number of CPU seconds for one plan.
 BUDGET = 0.5
-#: Seconds to wait for one plan. Several times the budget, since the machine may be busy.
+#: Seconds to wait for one plan. This is several times the budget, because the machine may be busy.
 PLAN_TIMEOUT = 3.0
 #: Seconds in which the child must import the user's module.
 START_WITHIN = 60.0
 
 
 def check_policy(policy: str) -> bool:
-    """Return True if the policy orders the trials of all studies, so that no shares apply.
+    """Return True if ``policy`` orders the trials of all studies together.
 
-    A user's function does so if its attribute ``cross_study`` is true. Raises UsageError if no
-    policy has that name, or if the user's function cannot be imported.
+    Studies then have no shares. A user's function does so if its attribute ``cross_study`` is true.
+    Raises UsageError if no policy has this name, or if the user's function cannot be imported.
     """
     if not is_plugin(policy):
         check_name(policy)
@@ -55,7 +55,10 @@ def check_policy(policy: str) -> bool:
 
 
 class PluginHost:
-    """Asks users' policies for plans. One policy is loaded at a time."""
+    """The host of users' policies, which asks them for plans.
+
+    It has one policy loaded at a time.
+    """
 
     def __init__(self) -> None:
         self._child: LineProcess | None = None
@@ -66,9 +69,9 @@ class PluginHost:
         self._cross_study = False
 
     def load(self, policy: str) -> bool:
-        """Import ``policy``; return True if it orders the trials of all studies.
+        """Import ``policy``. Return True if it orders the trials of all studies together.
 
-        Raises UsageError, with the reason, if it cannot be imported.
+        Raises UsageError with the reason if ``policy`` cannot be imported.
         """
         if why := self._start(policy):
             allowed = f"module:function that can be imported ({why})"
@@ -76,7 +79,10 @@ class PluginHost:
         return self._cross_study
 
     def _start(self, policy: str) -> str:
-        """Load ``policy`` unless it is loaded. Return why that failed, else an empty text."""
+        """Load ``policy`` unless it is loaded already.
+
+        Returns the reason if ``policy`` cannot be loaded, otherwise an empty text.
+        """
         alive = self._child is not None and self._child.alive
         if (
             alive
@@ -97,7 +103,7 @@ class PluginHost:
         return ""
 
     def _written_at(self) -> int:
-        """Return the time of the policy file's last write (ns). 0 if there is no file."""
+        """Return the time (ns) at which the policy's file was last written, or 0 without a file."""
         if self._file is None:
             return 0
         with suppress(OSError):
@@ -105,7 +111,10 @@ class PluginHost:
         return 0
 
     def plan(self, policy: str, snapshots: Sequence[Snapshot]) -> tuple[Plan, ...]:
-        """Return a plan for each snapshot. Raises UsageError with the policy's failure."""
+        """Return a plan for each snapshot.
+
+        Raises UsageError with the reason if the policy fails.
+        """
         why = self._start(policy)
         self._failed = True
         if why:
@@ -132,7 +141,10 @@ class PluginHost:
 
     @staticmethod
     def _read(child: LineProcess, seconds: float) -> dict[str, Any] | None:
-        """Return the child's next line; None if the child ends, or is silent for ``seconds``."""
+        """Return the next line of the child.
+
+        Returns None if the child ends, or sends no line for ``seconds`` seconds.
+        """
         until = time.monotonic() + seconds
         while (line := child.read()) is None:
             remaining = until - time.monotonic()
@@ -148,7 +160,10 @@ class PluginHost:
 
 
 def _silence(status: int | None) -> str:
-    """Return the reason why a child gave no answer, from its exit status (None: it still runs)."""
+    """Return the reason why a child gave no answer.
+
+    ``status`` is the child's exit status, or None if the child still runs.
+    """
     if status is None:
         return f"gave no plan within {PLAN_TIMEOUT:g} s"
     if status == -signal.SIGPROF:
@@ -159,7 +174,7 @@ def _silence(status: int | None) -> str:
 
 
 def main() -> None:
-    """Run the child process: import the policy, then answer each line until the caller has gone."""
+    """Run the child process: import the policy, then answer each line until the caller is gone."""
     # When the budget is exceeded, the log shows where the policy was.
     faulthandler.register(signal.SIGPROF, chain=True)
     # What the policy prints goes to the log; answers have a pipe of their own.
@@ -204,7 +219,11 @@ def main() -> None:
 
 
 def _where(error: Exception, file: str) -> str:
-    """Return the line that raised: the traceback's last line in the user's file, if it has one."""
+    """Return the place that raised, for a message.
+
+    It is the last line of the traceback in the user's file, or the last line of all if the
+    traceback has none.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     last = next((each for each in reversed(frames) if each.filename == file), frames[-1])
     return f" ({last.filename}, line {last.lineno}, in {last.name})"
@@ -224,7 +243,7 @@ def _imported(policy: str) -> Policy:
 
 
 def _limited(policy: Policy, snapshot: Snapshot) -> object:
-    """Return the policy's result. If it exceeds its budget of CPU time, this process ends."""
+    """Return the policy's result. If the policy exceeds its CPU time, this process ends."""
     signal.setitimer(signal.ITIMER_PROF, BUDGET)
     try:
         return policy(snapshot)
