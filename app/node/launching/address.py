@@ -1,7 +1,8 @@
 """The address of the launcher process: a socket in the run folder.
 
-Only its owner can read the folder, since anyone who can connect may start programs. A path may be
-longer than a socket's address can be, so the folder is named by an open descriptor.
+Anyone who can connect to the socket may start programs, so only the folder's owner may read the
+folder. The path of the folder may be longer than a socket's address can be. So the address names
+the folder by an open descriptor.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ NAME = "launcher.socket"
 
 
 def listen(run: Path) -> socket.socket:
-    """Return the listening socket in the folder ``run``. Raises OSError."""
+    """Return a socket that listens in the folder ``run``. Raises OSError."""
     (run / NAME).unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX)
     with _address(run) as address:

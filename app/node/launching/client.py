@@ -1,4 +1,4 @@
-"""A worker's side of the launcher process: trainers that it starts and ends for this worker."""
+"""A worker's connection to the launcher process, which starts and ends trainers for the worker."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ from .address import connect
 
 log = logging.getLogger(__name__)
 
-#: Seconds within which the launcher process must answer at its socket after its start.
+#: Seconds after its start within which the launcher process must accept connections.
 START_TIMEOUT = 30.0
-#: Seconds for a trainer's start, which may have to wait for imports on a busy machine.
+#: Seconds for the start of a trainer, which may have to wait for imports on a busy machine.
 TRAINER_TIMEOUT = 180.0
-#: Seconds for ending a trainer and all processes that it started. The launcher process may be busy
-#: with ending and starting other trainers, each of which may take seconds.
+#: Seconds for the end of a trainer and of all processes that it started. The launcher process may
+#: be busy with starting and ending other trainers, each of which may take seconds.
 END_TIMEOUT = 60.0
 _COMMAND = (sys.executable, "-P", "-m", process.__name__)
 
 
 def ensure(settings: Settings, variables: Mapping[str, str]) -> None:
-    """Start the launcher process, if it does not run. Its trainers will have ``variables``."""
+    """Start the launcher process unless it runs.
+
+    ``variables`` are the environment variables for which the launcher process prepares trainers.
+    """
     locks.spawn_service(
         settings.run,
         process.NAME,
@@ -44,19 +47,19 @@ def ensure(settings: Settings, variables: Mapping[str, str]) -> None:
 
 
 def stop(settings: Settings, grace: float) -> None:
-    """Stop the launcher process, if it runs; kill it after ``grace`` seconds.
+    """Stop the launcher process if it runs, and kill it if it still runs after ``grace`` seconds.
 
-    Also remove what its trainers have left in memory, even if it was killed before.
+    Data that its trainers left in memory are removed, even if the process was killed before.
     """
     locks.stop(settings.run, process.NAME, grace=grace)
     process.clear(settings)
 
 
 def awaiting_imports(settings: Settings) -> Channel:
-    """Return a connection that is readable once the launcher process has imported all or ended.
+    """Return a connection that becomes readable when the launcher process has finished its imports.
 
-    The process was just started, and may not listen yet: connecting is retried for
-    ``START_TIMEOUT`` seconds. Raises OSError.
+    The connection also becomes readable if the process ends. The process may be new and not listen
+    yet, so the call retries for ``START_TIMEOUT`` seconds. Raises OSError.
     """
     deadline = time.monotonic() + START_TIMEOUT
     while True:
@@ -72,7 +75,7 @@ def awaiting_imports(settings: Settings) -> Channel:
 
 
 class LaunchedTrainer:
-    """A trainer that the launcher process has started. Any thread may call its methods."""
+    """A trainer that the launcher process has started. Any thread may call the methods."""
 
     def __init__(self, pid: int, pidfd: int, connection: Channel) -> None:
         self.pid = pid
@@ -81,13 +84,14 @@ class LaunchedTrainer:
         self._signalling = threading.Lock()
         self._ending = threading.Lock()
         self._survivors: list[str] | None = None
-        #: The exit status, or minus the signal's number; None before ``end``, or if it is unknown.
+        #: The exit status, or the negative number of the signal that ended the process. None before
+        #: ``end``, or if the status is not known.
         self.status: int | None = None
-        #: The reason why the exit status is unknown after ``end``; empty if it is known.
+        #: The reason why the exit status is not known after ``end``. Empty if it is known.
         self.trouble = ""
 
     def fileno(self) -> int:
-        """Return a descriptor that becomes readable when the process has ended (a pidfd)."""
+        """Return a descriptor (a pidfd) that becomes readable when the process has ended."""
         return self._pidfd.fileno()
 
     @property
@@ -95,7 +99,7 @@ class LaunchedTrainer:
         return not self.wait(0.0)
 
     def wait(self, timeout: float) -> bool:
-        """Wait up to ``timeout`` seconds; return True if the process has ended."""
+        """Wait up to ``timeout`` seconds. Return True if the process has ended."""
         return self._survivors is not None or self._pidfd.wait(timeout)
 
     def kill(self) -> None:
@@ -104,9 +108,10 @@ class LaunchedTrainer:
             self._pidfd.send(signal.SIGKILL)
 
     def end(self) -> list[str]:
-        """End the trainer; return the processes that it had left running, as ``name (pid)``.
+        """End the trainer and all processes that it started.
 
-        The launcher process ends these, too. Waits for it, at most ``END_TIMEOUT`` seconds.
+        Returns the processes that the trainer had left running, each as ``name (pid)``. Waits for
+        the launcher process, for at most ``END_TIMEOUT`` seconds.
         """
         self.kill()
         with self._ending:
@@ -118,7 +123,10 @@ class LaunchedTrainer:
             return self._survivors
 
     def _ask_for_its_end(self) -> dict[str, Any]:
-        """Return the launcher process's answer. If empty, ``trouble`` says why there is none."""
+        """Ask the launcher process to end the trainer, and return the answer.
+
+        If the answer is empty or has no exit status, ``trouble`` says why.
+        """
         self._connection.limit(END_TIMEOUT)
         answer: dict[str, Any] = {}
         silent = False
@@ -143,17 +151,21 @@ class LaunchedTrainer:
 
 
 class TrainerLauncher:
-    """Starts trainers through this node's launcher process, which it starts if that is missing."""
+    """A worker's access to its node's launcher process, which it starts if there is none."""
 
     def __init__(self, settings: Settings, variables: Mapping[str, str]) -> None:
-        """``variables``: the environment of trainers for which the launcher process prepares."""
+        """Create the object without a connection.
+
+        ``variables`` are the environment variables of the trainers for which a launcher process
+        prepares.
+        """
         self._settings = settings
         self._variables = dict(variables)
         self._closing = threading.Event()
         self._staying: Channel | None = None
 
     def stay(self) -> None:
-        """Keep a launcher process running until ``leave``: if it is lost, start another."""
+        """Keep a launcher process running until ``leave`` is called. A lost process is replaced."""
         threading.Thread(target=self._keep, name="launcher", daemon=True).start()
 
     def leave(self) -> None:
@@ -170,7 +182,7 @@ class TrainerLauncher:
                 with self._connect() as self._staying:
                     self._staying.send({"stay": self._variables})
                     if not self._closing.is_set():
-                        self._staying.receive()  # nothing comes, until it has ended
+                        self._staying.receive()  # returns only when the process has ended
                 if not self._closing.is_set():
                     log.warning("the launcher process has ended; another is started")
             except OSError as error:
@@ -203,7 +215,7 @@ class TrainerLauncher:
             "variables": dict(variables),
             "cores": list(cores),
         }
-        for _ in range(2):  # one that was just ending may have taken the first connection
+        for _ in range(2):  # a launcher process that was ending may have taken the first request
             connection = self._connect()
             connection.limit(TRAINER_TIMEOUT)
             answer: dict[str, Any] = {}
@@ -221,7 +233,7 @@ class TrainerLauncher:
         raise OSError("the launcher process ends or does not answer")
 
     def _end_silent(self, connection: Channel) -> None:
-        """End the hung launcher process at the other end, so that another can start."""
+        """Kill the hung launcher process at the other end, so that another can start."""
         pid = connection.peer
         run = self._settings.run
         if locks.pid_of(run, process.NAME) == pid:

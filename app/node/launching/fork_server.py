@@ -1,10 +1,10 @@
 """Start trainers: fork them from a fork server, or start them as new programs.
 
-A new program takes seconds to import torch and all else that it needs. The fork server
+A new program takes seconds to import torch and all other modules that it needs. The fork server
 (``tasks.trainer.fork_server``) has imported these already, and forks a trainer in hundredths of a
-second. It serves one class of trainers: those with equal values of the variables that libraries
-read when they are loaded (threads, allocator). While the fork server does not run, does not answer,
-or refuses, a trainer is started as a new program.
+second. A fork server serves one class of trainers: trainers with equal values of the variables that
+libraries read when they are loaded (threads, allocator). While the fork server does not run, does
+not answer, or refuses, trainers are started as new programs.
 """
 
 from __future__ import annotations
@@ -34,21 +34,23 @@ log = logging.getLogger(__name__)
 #: The command line of a trainer in the environment of its worker.
 TRAINER = (sys.executable, *ARGUMENTS)
 SERVER = (sys.executable, "-P", "-m", "penstock.tasks.trainer.fork_server")
-#: The contracts of code that trainers run. The libraries that a contract needs may be missing.
+#: The contracts (kinds of code) that trainers run. The libraries that a contract needs may be
+#: missing.
 CONTRACTS = ("torch", "objective", "epochs")
-#: Variables that keep libraries from starting threads, since a process with threads must not fork:
-#: OpenBLAS starts threads when it is loaded, and so does the allocator of pyarrow (of pandas).
+#: Variables that keep libraries from starting threads, because a process with threads must not
+#: fork. OpenBLAS starts threads when it is loaded, and so does the allocator of pyarrow, which
+#: pandas uses.
 WITHOUT_THREADS = {
     "OPENBLAS_NUM_THREADS": "1",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
-#: Seconds for imports, also on a busy machine. After that, trainers are started as new programs.
+#: Seconds for imports on a busy machine. After that time, trainers are started as new programs.
 IMPORT_TIMEOUT = 120.0
-#: Seconds that a trainer's start waits while the fork server imports for other trainers.
+#: Seconds that the start of a trainer waits while the fork server imports for other trainers.
 LOCK_TIMEOUT = 30.0
 #: Seconds for a fork.
 FORK_TIMEOUT = 10.0
-#: The name that stands for the fork server's own start in the place of an import's name.
+#: The text that stands for the fork server's own start where an import's name is expected.
 START = "its start"
 
 
@@ -61,7 +63,10 @@ def start_program(
     descriptors: tuple[int, int],
     output: int,
 ) -> Process:
-    """Start a trainer by ``command``; other arguments are as for ``ForkServer.start_trainer``."""
+    """Start a trainer with ``command`` as a new program.
+
+    The other arguments are those of ``ForkServer.start_trainer``. Raises OSError.
+    """
     sockets = {names.FD: str(descriptors[0]), names.LISTEN: str(descriptors[1])}
     return launcher.start(
         command,
@@ -73,7 +78,7 @@ def start_program(
 
 
 class ForkServer:
-    """A fork server of one class of trainers. Any thread may call its methods."""
+    """A fork server of one class of trainers. Any thread may call the methods."""
 
     def __init__(
         self,
@@ -84,11 +89,12 @@ class ForkServer:
         preload: Sequence[str] = (),
         foreseen: bool = False,
     ) -> None:
-        """Set up a fork server that has the environment ``variables`` and writes to ``output``.
+        """Create a fork server that does not run yet.
 
-        Trainers inherit the environment. The fork server imports the contracts and modules in
-        ``preload`` ahead of need. ``foreseen``: its first trainers are known to need these, so they
-        wait for the imports.
+        The fork server has the environment ``variables``, which trainers inherit, and writes its
+        output to the file ``output``. It imports the contracts and modules in ``preload`` before
+        they are needed. ``foreseen`` is True if the first trainers are known to need all of
+        ``preload``. They then wait for these imports.
         """
         self._launcher = launcher
         self._variables = variables
@@ -101,24 +107,25 @@ class ForkServer:
         self._started = math.inf
         self._imported: set[str] = set()
         self._importing = ""
-        #: Packages that start threads, open a GPU or hang when they are imported.
+        #: The packages that start threads, open a GPU or hang when they are imported.
         self._spoiling: set[str] = set()
         self._over = False
 
     def start(self) -> None:
-        """Start the fork server, if it does not run. Returns before it has imported anything."""
+        """Start the fork server unless it runs. The call returns before anything is imported."""
         with self._lock:
             self._start()
 
     @property
     def pid(self) -> int | None:
-        """The process id; None while it does not run."""
+        """The id of the fork server's process. None while it does not run."""
         return None if (process := self._process) is None else process.pid
 
     def tend(self) -> None:
-        """Start the fork server again if it has ended meanwhile. Returns at once.
+        """Start the fork server again if it has ended. The call returns at once.
 
-        If it ended soon after its start, it is started again only when a trainer is needed.
+        If the fork server ended soon after its start, it is started again only when a trainer is
+        needed.
         """
         if self._lock.acquire(blocking=False):
             try:
@@ -136,7 +143,7 @@ class ForkServer:
                 self._is_ready(self._preload[0], self._preload)
 
     def close(self) -> None:
-        """End the fork server, now and for good. Trainers that it has forked go on."""
+        """End the fork server for good. The trainers that it has forked go on."""
         self._over = True
         if self._process is not None:
             self._process.end()  # another thread may wait for it, and notices
@@ -208,13 +215,14 @@ class ForkServer:
     def _is_ready(self, contract: str, imports: Sequence[str]) -> bool:
         """Return True if the fork server can now fork a trainer for trials of ``contract``.
 
-        It has then imported what ``contract`` needs, and ``imports`` as far as that is possible.
+        The call waits until the fork server has imported the libraries of ``contract`` and, as far
+        as that is possible, the modules ``imports``.
         """
         deadline = time.monotonic() + IMPORT_TIMEOUT
         try:
             client = self._hear()
             if self._importing == "torch" != contract and not self._foreseen:
-                return False  # as a new program it is there earlier
+                return False  # a new program starts sooner than torch is imported
             foreseen = self._preload if self._foreseen else ()
             for name in (contract, *imports, *foreseen):
                 if name not in self._imported and not self._spoils(name):
@@ -225,7 +233,10 @@ class ForkServer:
         return contract in self._imported
 
     def _hear(self) -> Client:
-        """Read all that the fork server has said; return its client. Raises ``Gone``."""
+        """Handle all messages that the fork server has sent, and return the connection to it.
+
+        Raises Gone if the fork server does not run.
+        """
         if self._client is None:
             raise Gone("it does not run")
         while self._client.next(0.0):
@@ -258,7 +269,8 @@ class ForkServer:
     def _lose(self, why: str) -> None:
         """Give up the fork server, which has ended or must be ended.
 
-        It is started again at once, unless it was lost soon after its start for no known import.
+        The fork server is started again at once if it ran for a while, or if a known import made it
+        fail. Otherwise it would probably fail again.
         """
         if self._process is not None:
             if not self._over:
@@ -276,7 +288,10 @@ class ForkServer:
         return name.partition(".")[0] in self._spoiling
 
     def _until_imported(self, client: Client, deadline: float, name: str) -> None:
-        """Wait until the fork server has imported ``name`` or failed to. Raises ``Gone``."""
+        """Wait until the fork server has imported ``name`` or has failed to import it.
+
+        Raises Gone if that takes longer than ``deadline`` or the fork server has ended.
+        """
         try:
             client.until(deadline, imported=name, failed=name)
         except Silent as silent:
@@ -286,7 +301,10 @@ class ForkServer:
             raise Gone(f"{silent}, while it imports {hung}") from silent
 
     def _take(self, said: dict[str, Any]) -> None:
-        """Handle one message of the fork server. Raises ``Gone``."""
+        """Handle one message of the fork server.
+
+        Raises Gone if the fork server can no longer fork.
+        """
         if "spoilt" in said:
             self._spoiling.add(str(said["spoilt"]).partition(".")[0])
             raise Gone(f"{said['spoilt']}: {said['reason']}")
@@ -296,5 +314,5 @@ class ForkServer:
             log.info("the fork server has imported %s", said["imported"])
         if "failed" in said:
             log.info("the fork server cannot import %s: %s", said["failed"], said["reason"])
-            if said["failed"] not in CONTRACTS:  # the trainer may, and says so if not
+            if said["failed"] not in CONTRACTS:  # the trainer tries again and reports an error
                 self._imported.add(said["failed"])

@@ -1,24 +1,27 @@
-"""Value classes that describe how to start a trainer."""
+"""Classes that describe how to start a trainer."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-#: Python's arguments for a trainer. Without ``-P`` Python would look for modules in the working
-#: directory first.
+#: Python's arguments for a trainer. Without ``-P`` Python would search the working directory first
+#: for modules.
 ARGUMENTS = ("-P", "-m", "penstock.tasks.trainer")
 
 
 class CannotStart(OSError):
-    """Raised if no trainer can be started for this study on this node. The text says why."""
+    """The error that is raised if this node cannot start a trainer for a study.
+
+    The text says why.
+    """
 
 
 class Launch(NamedTuple):
-    """Description of a trainer's start: the program and its environment."""
+    """The program and the environment with which a trainer is started."""
 
-    #: The program and its arguments; empty to start the trainer in the worker's own environment.
+    #: The program and its arguments. Empty if the trainer starts in the worker's own environment.
     command: tuple[str, ...]
-    #: All environment variables.
+    #: All environment variables of the program.
     variables: dict[str, str]
-    #: True if the command starts another program, below which the trainer runs.
+    #: True if the command starts another program and the trainer runs as a child of that program.
     wrapped: bool = False

@@ -1,26 +1,31 @@
-"""The launcher process, one a node: it starts and ends the trainers of all workers there.
+"""The launcher process, one for each node: it starts and ends the trainers of all workers there.
 
-Theory of operation. Importing torch takes seconds and 200 MB; forking a process that has imported
-it takes hundredths of a second. So the workers of a node share one fork server
-(``app.node.launching.fork_server``), and this process, which owns it, launches their trainers.
+Theory of operation. Importing torch takes seconds and 200 MB. Forking a process that has imported
+torch takes hundredths of a second. So the workers of a node share one fork server
+(``app.node.launching.fork_server``). The launcher process owns the fork server and launches the
+workers' trainers.
 
 Each connection (``app.node.launching.address``) belongs to one trainer. A worker asks for the
-trainer, passes the trainer's descriptors, and gets the trainer's process id and pidfd. The trainer
-lives as long as the connection. When the worker asks for the trainer's end, or the worker itself
+trainer, sends the trainer's descriptors, and gets the trainer's process id and pidfd. The trainer
+lives as long as the connection. When the worker asks for the trainer's end, or when the worker
 ends, the trainer is ended with all processes that it started.
 
-Instead of a trainer, a connection may ask that the launcher process stays. The process ends when
-nobody has been connected for ``LINGER`` seconds. So it outlives a node agent that was killed, and
-the next agent's workers find everything imported. An agent that ends properly ends the process,
-too: after SIGTERM the process ends as soon as nobody is connected. Its clients start the process
-(``app.node.launching.client``). If the process is killed, the workers start another at once, which
-ends the trainers that are left, and the trainers' segments run again. The process itself has the
-environment of its first trainers.
+A connection may also ask that the launcher process stays. The process ends when nobody has been
+connected for ``LINGER`` seconds. So it outlives a node agent that was killed, and the workers of
+the next agent find everything imported. An agent that ends normally sends SIGTERM to the launcher
+process, which then ends as soon as nobody is connected. The clients start the process
+(``app.node.launching.client``). If the process is killed, the workers start another at once. The
+new process ends the trainers that are left, and the segments of these trainers run again. The
+launcher process has the environment of its first trainers.
 
-``{"contract", "imports", "command", "variables", "cores"}`` comes with three descriptors. It is
-answered by ``{"pid"}`` with the pidfd, or by ``{"error"}``. ``{"end"}`` is answered by
-``{"status", "left"}``. ``{"stay": variables}`` has no answer. ``{"await": "imports"}`` is answered
-by ``{}`` once the fork server has imported everything that it imports ahead of need.
+The requests are JSON objects:
+
+- ``{"contract", "imports", "command", "variables", "cores"}`` comes with three descriptors. The
+  answer is ``{"pid"}`` with the pidfd, or ``{"error"}``.
+- ``{"end"}`` ends the trainer. The answer is ``{"status", "left"}``.
+- ``{"stay": variables}`` has no answer.
+- ``{"await": "imports"}`` is answered by ``{}`` once the fork server has imported all modules that
+  it imports ahead of need.
 """
 
 from __future__ import annotations
@@ -53,15 +58,16 @@ log = logging.getLogger(__name__)
 
 #: The name of the launcher process's lock and log.
 NAME = "launcher"
-#: The contracts for which a fork server imports ahead if nothing says which will be needed.
+#: The contracts (kinds of code) for which a fork server imports modules ahead of need if nothing
+#: says which contracts will be needed.
 AHEAD = "torch,objective"
 #: Seconds without any connection after which the launcher process ends.
 LINGER = 20.0
-#: The number of fork servers kept, one for each class of trainers. If there are more, the least
-#: recently used one is closed.
+#: The largest number of fork servers, one for each class of trainers. Beyond that number, the least
+#: recently used fork server is closed.
 CLASSES_KEPT = 4
-#: Variables in which trainers of one class may differ: a shell's own, and those that scikit-learn
-#: sets.
+#: Variables that may differ between trainers of the same class: variables of the shell itself, and
+#: variables that scikit-learn sets.
 _OWN = names.SET_AFTER_FORK | {
     *("PWD", "OLDPWD", "SHLVL", "_"),
     *("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"),
@@ -80,11 +86,12 @@ class LauncherProcess:
         self._preload = (preload or AHEAD).split(",") if settings.preload == "torch" else []
         self._listening = listening
         self._launcher = Launcher()
-        #: The watch for stopped services. A launcher process runs on every node, so the agent is
-        #: watched even where no scheduler runs.
+        #: The watch for services that were stopped (by a signal, for example). Every node has a
+        #: launcher process, so this watch covers the agent even on nodes without a scheduler.
         self._stopped = StoppedServices(settings.run)
         self._fork_servers: OrderedDict[tuple[tuple[str, str], ...], ForkServer] = OrderedDict()
-        #: The state of installed libraries: a fork server keeps the versions that it imported.
+        #: The state of the installed libraries. A fork server keeps the versions that it has
+        #: imported, so a change closes all fork servers.
         self._libraries = _libraries()
         self._lock = threading.Lock()
         self._connected = 0
@@ -129,7 +136,7 @@ class LauncherProcess:
             return self._connected > 0 or lingers
 
     def _attend(self, connection: Channel) -> None:
-        """Serve one connection's request, until it is closed."""
+        """Serve the request of one connection until the connection is closed."""
         try:
             with connection:
                 request, descriptors = connection.receive()
@@ -174,7 +181,7 @@ class LauncherProcess:
     def _start(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Process:
         pipe, listening, output = descriptors
         variables = request["variables"]
-        if request["command"]:  # no fork server is of another environment
+        if request["command"]:  # fork servers run only in the worker's own environment
             return start_program(
                 self._launcher,
                 request["command"],
@@ -193,7 +200,10 @@ class LauncherProcess:
         )
 
     def _fork_server(self, variables: Mapping[str, str]) -> ForkServer:
-        """Return the fork server of trainers with these ``variables``, started if there is none."""
+        """Return the fork server of trainers with the environment ``variables``.
+
+        If there is none, one is started.
+        """
         shared = {k: v for k, v in variables.items() if k not in _OWN}
         key = tuple(sorted(shared.items()))
         with self._lock:
@@ -217,19 +227,25 @@ class LauncherProcess:
 
 
 def _libraries() -> tuple[int, ...]:
-    """Return the library folders' times (ns), which change if a library is installed or removed."""
+    """Return the modification times (ns) of the library folders.
+
+    The times change if a library is installed or removed.
+    """
     folders = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     return tuple(Path(each).stat().st_mtime_ns for each in sorted(folders) if Path(each).is_dir())
 
 
 def clear(settings: Settings) -> None:
-    """Remove what ended trainers left in this node's memory. No trainer of the node may run."""
+    """Remove the data that ended trainers left in this node's memory.
+
+    No trainer of the node may be running.
+    """
     for each in extensions.of_ends("node", "clear"):
         each(settings.activations)
 
 
 def main() -> None:
-    """Serve the workers of this state folder until they need the launcher process no more."""
+    """Serve the workers of this state folder until they no longer need the launcher process."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings = load()
     forbid_tracing()

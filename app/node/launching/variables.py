@@ -11,10 +11,10 @@ from ...broker import server
 from ...host.locks import FD_VARIABLE
 from ...host.settings import Settings
 
-#: Settings of memory allocation in a trainer's glibc (other C libraries ignore them). Large blocks
-#: come from the heap, too, which keeps freed memory for the next step, and uses huge pages.
-#: Otherwise a tensor of more than 32 MiB would get fresh pages each time: 140 MB of state trained
-#: 30 % slower.
+#: Settings for memory allocation in a trainer's glibc (other C libraries ignore them). With these
+#: settings large blocks, too, come from the heap, which keeps freed memory for the next step and
+#: uses huge pages. Without them a tensor of more than 32 MiB gets new pages each time: 140 MB of
+#: state trained 30 % slower.
 ALLOCATOR = ":".join(
     (
         "glibc.malloc.mmap_threshold=1099511627776",
@@ -22,23 +22,26 @@ ALLOCATOR = ":".join(
         "glibc.malloc.hugetlb=1",
     )
 )
-#: Log level that keeps torch's profiler from writing two lines to a trainer's log at each use.
+#: The log level at which torch's profiler does not write two lines to a trainer's log at each use.
 NO_LOG = "6"
-#: Variables that limit the threads of libraries, which would otherwise use all cores of the device
-#: and so those of its other slots: joblib and LightGBM read the first variable, Polars the second,
-#: libraries written in Rust (Hugging Face's tokenizers) the last.
+#: Variables that limit the threads of libraries. Without them the libraries would use all cores of
+#: the device, including those of its other slots. joblib and LightGBM read the first variable,
+#: Polars reads the second, and libraries written in Rust (Hugging Face's tokenizers) read the last.
 THREAD_VARIABLES = ("LOKY_MAX_CPU_COUNT", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS")
-#: Variable that tells a worker that its standard input is its agent's pipe, which ends with the
-#: agent.
+#: The variable that tells a worker that its standard input is a pipe from its agent. The pipe is
+#: closed when the agent ends.
 AGENT_VARIABLE = "PENSTOCK_AGENT_PIPE"
-#: Prefixes of variables that are meant for the worker process alone, not for its trainers.
+#: The prefixes of variables that are meant for the worker process and not for its trainers.
 _OF_WORKERS = ("CELERY_LOG_", "_MP_FORK_", FD_VARIABLE, PRELOAD)
 
 
 def worker_environment(
     settings: Settings, device: Device, users: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the variables of the worker that serves ``device``, on top of ``users``."""
+    """Return the environment variables of the worker that serves ``device``.
+
+    ``users`` are the user's variables, to which the worker's are added.
+    """
     threads = str(len(device.cores))
     return {
         **users,
@@ -53,11 +56,11 @@ def worker_environment(
 
 
 def environment(device: Device, users: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that bind a process to one slot of ``device``, on top of ``users``.
+    """Return the environment variables that bind a process to one slot of ``device``.
 
-    The user's own variables stay, except those on which the numeric signature depends: OpenMP's,
-    MKL's and OpenBLAS's, and those that select the visible GPUs. CatBoost reads no variable
-    (``tasks.system.catboost_threads``).
+    ``users`` are the user's variables. They stay as they are, except for the variables on which the
+    numeric signature depends: those of OpenMP, MKL and OpenBLAS, and those that select the visible
+    GPUs. CatBoost reads no variable (``tasks.system.catboost_threads``).
     """
     threads = str(max(1, len(device.cores) // device.lanes))
     sharing = extensions.sharing_of(device)
