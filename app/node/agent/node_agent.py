@@ -1,14 +1,15 @@
-"""The node agent (``penstock worker``): runs a Celery worker for each device of this machine.
+"""The node agent (``penstock worker``), which runs a Celery worker for each device of this machine.
 
-It finds the devices and joins the installation: the broker's URL is the credential, and the broker
-provides signing key and store. It keeps one worker process per device running (``served_device``).
+The agent finds the devices and joins the installation. The broker's URL is the credential: the
+broker gives the agent the signing key and the URL of the store. The agent then keeps one worker
+process running for each device (``served_device``).
 
 Workers hold the read end of a pipe whose write end only the agent holds. However the agent dies,
-the workers see the end of the pipe and leave.
+the workers see the end of the pipe and end, too.
 
-SIGTERM drains. Workers take nothing more, the scheduler cuts running segments at their next epoch
-(and revokes segments with no end in sight), and the agent ends when the workers have ended. The
-agent does not wait for them if no scheduler runs, or after a second SIGTERM.
+SIGTERM drains the node. Workers take no more segments, and the scheduler cuts running segments at
+their next epoch (and revokes segments whose end is not in sight). The agent ends when its workers
+have ended. It does not wait for them if no scheduler runs, or after a second SIGTERM.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ log = logging.getLogger(__name__)
 BROKER_TIMEOUT = 5.0
 #: Milliseconds for which an agent reserves a device's name before the device's worker has started.
 CLAIM_MS = 60_000
-#: Seconds that the scheduler may be away while workers drain. If the scheduler was stopped at the
-#: same time, and another service restarts it, it is back by then.
+#: Seconds for which the scheduler may be away while workers drain. A scheduler that was stopped at
+#: the same time as the agent, and that another service restarts, is back by then.
 UNSERVED_GRACE = 4.0
-#: Seconds between two checks whether a scheduler is there.
+#: Seconds between two checks whether a scheduler serves the broker.
 SERVED_CHECK_INTERVAL = 0.5
 _LOG_AGAIN_AFTER = 10.0
 
@@ -65,11 +66,12 @@ class StopRequested(Exception):
 
 
 def main(settings: Settings) -> int:
-    """Serve this machine's devices until told to stop; return the exit status.
+    """Serve this machine's devices until the agent is told to stop. Return the exit status.
 
-    Waits for a broker that does not answer. Raises UsageError (no such devices, no state folder,
-    another agent here) and BackendError (the broker refuses the agent, the checkpoint store does
-    not answer), each before any worker is started.
+    The call waits for a broker that does not answer. It raises UsageError if there are no such
+    devices, if there is no state folder, or if another agent runs here. It raises BackendError if
+    the broker refuses the agent, or if the checkpoint store does not answer. These errors come
+    before any worker is started.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings.ensure_home()
@@ -86,7 +88,10 @@ def main(settings: Settings) -> int:
 
 @contextmanager
 def _forks() -> Iterator[WorkerForks | None]:
-    """Yield the workers' fork server, or None if there is none. Call before any thread starts."""
+    """Yield the fork server of the workers, or None if there is none.
+
+    Call this before any thread starts, because only a process with one thread may fork.
+    """
     forks = WorkerForks.begin()
     try:
         yield forks
@@ -96,7 +101,10 @@ def _forks() -> Iterator[WorkerForks | None]:
 
 
 class Agent:
-    """One node agent: joins, supervises, drains. ``wake`` becomes readable with each signal."""
+    """One node agent, which joins the installation, supervises its workers, and drains them.
+
+    ``wake`` is a descriptor that becomes readable with each signal.
+    """
 
     def __init__(self, settings: Settings, wake: int, forks: WorkerForks | None) -> None:
         self._settings = settings
@@ -120,7 +128,7 @@ class Agent:
         self._claim_names(client)
         self._end_strays()  # an earlier agent and its workers may have been killed
         try:
-            # Before the workers, since its imports take longest.
+            # The launcher process starts before the workers, because its imports take longest.
             first = self._served[0]
             launching.ensure(self._settings, environment(first.device, first.environment))
             self._join(client)
@@ -146,10 +154,13 @@ class Agent:
     def _join(self, client: redis.Redis) -> None:
         installation = self._installation(client)
         store.check(installation.store, installation.key)
-        self._claim_names(client)  # it may have waited for long
+        self._claim_names(client)  # the first reservation may have expired meanwhile
 
     def _reach_broker(self) -> redis.Redis:
-        """Wait for the broker; return its client. The broker's machine may start after this one."""
+        """Wait for the broker and return its client.
+
+        The broker's machine may start after this one.
+        """
         began = say = time.monotonic()
         while True:
             remaining = began + BROKER_TIMEOUT - time.monotonic()
@@ -185,8 +196,8 @@ class Agent:
         """Reserve the devices' names on the broker until the devices' workers take them.
 
         Raises UsageError if an agent of another state folder serves one of the devices, or has
-        reserved its name. All agents reserve names in the same order, so if several start at once,
-        one of them succeeds.
+        reserved its name. All agents reserve names in the same order, so if several agents start at
+        once, one of them succeeds.
         """
         own = self._settings.folder_id()
         claims: list[str] = []
@@ -216,7 +227,10 @@ class Agent:
         return max(0.0, min(idle) - time.monotonic()) if idle else 3600.0
 
     def _stop_requested(self, timeout: float) -> bool:
-        """Wait for a signal, a worker's end or ``timeout`` seconds; return True for a signal."""
+        """Wait for a signal, for the end of a worker, or for ``timeout`` seconds.
+
+        Returns True if there was a signal.
+        """
         ends = [served.ended for served in self._served if served.process is not None]
         ready, _, _ = select.select([self._wake, *ends], [], [], timeout)
         return self._wake in ready and bool(os.read(self._wake, 1))
@@ -253,7 +267,7 @@ class Agent:
                 # The name stays this folder's until the next worker has it.
                 client.set(protocol.claim_key(name), self._settings.folder_id(), px=CLAIM_MS)
                 client.delete(protocol.alive_key(name))
-            # Of several devices whose workers keep ending only the first is reported.
+            # If the workers of several devices keep ending, only the first device is reported.
             if served.keeps_ending and not any(other.keeps_ending for other in earlier):
                 presence.report_ending(client, self._url, served.crash_words(how))
         except BackendError as error:
@@ -310,7 +324,8 @@ def _signals() -> Iterator[int]:
     """Yield a descriptor that becomes readable with each SIGTERM and SIGINT.
 
     The interpreter writes to the descriptor as soon as the signal arrives. A handler in Python
-    would wait for this thread, which sleeps on if the kernel gave the signal to another thread.
+    would run only in this thread, which may sleep on if the kernel gave the signal to another
+    thread.
     """
     read, write = os.pipe()
     os.set_blocking(write, False)

@@ -1,10 +1,12 @@
 """A device of this machine and its worker process, which is started again whenever it ends.
 
-A worker is forked where that is possible (``app.node.worker.forks``), and started as a new program
-otherwise. It is bound to its device before its first instruction: to a GPU by the GPU's UUID, to
-CPU cores by affinity. It holds the lock of its device, so a device is never served twice: the next
-agent waits for a worker that is still leaving, and kills a worker that does not leave. A worker
-that ends is started again at once, or after growing pauses if it keeps ending (``Restarts``).
+A worker is forked where that is possible (``app.node.worker.forks``). Otherwise it is started as a
+new program. It is bound to its device before its first instruction: to a GPU by the GPU's UUID, to
+CPU cores by affinity.
+
+A worker holds the lock of its device, so no device is ever served twice. The next agent waits for a
+worker that is still leaving, and kills a worker that does not leave. A worker that ends is started
+again at once, or after growing pauses if it keeps ending (``Restarts``).
 """
 
 from __future__ import annotations
@@ -30,27 +32,29 @@ log = logging.getLogger(__name__)
 
 #: Seconds within which a worker of an earlier agent must leave its device.
 LEAVE_GRACE = 3.0
-#: Number of early ends of a worker in a row that are reported, since they are no accident.
+#: The number of early ends in a row after which a worker's ends are reported, because so many are
+#: no accident.
 CRASH_LOOP_AFTER = 2
 
 
 @dataclass(slots=True)
 class ServedDevice:
-    """A device and its worker. Times are monotonic seconds."""
+    """A device and its worker. All times are in monotonic seconds."""
 
     device: Device
     settings: Settings
-    #: The fork server of the device's workers; None if workers are started as new programs.
+    #: The fork server of the device's workers. None if workers are started as new programs.
     forks: WorkerForks | None
-    #: The worker; None while it does not run.
+    #: The worker's process. None while no worker runs.
     process: subprocess.Popen[bytes] | Adopted | None = None
-    #: A descriptor that becomes readable when the worker ends; -1 while it does not run.
+    #: A descriptor that becomes readable when the worker ends. -1 while no worker runs.
     ended: int = -1
-    #: When to start the worker, while it does not run.
+    #: The time at which to start the worker, if no worker runs.
     due: float = 0.0
-    #: The starts and ends of the device's workers.
+    #: The record of the starts and ends of the device's workers.
     restarts: Restarts = field(default_factory=Restarts)
-    #: Time since which a worker of an earlier agent holds the device; None if none does.
+    #: The time since which a worker of an earlier agent holds the device. None if no such worker
+    #: does.
     occupied_since: float | None = None
 
     @property
@@ -65,11 +69,11 @@ class ServedDevice:
 
     @property
     def keeps_ending(self) -> bool:
-        """True if the device's worker has ended early too often for that to be an accident."""
+        """True if the device's workers have ended early too often for an accident."""
         return self.restarts.early >= CRASH_LOOP_AFTER
 
     def start(self, stdin: int, now: float) -> None:
-        """Start the worker, or wait until an earlier agent's worker leaves. Raises OSError."""
+        """Start the worker, or wait for an earlier agent's worker to leave. Raises OSError."""
         with bound_to(self.device.cores):
             process = self._fork(stdin) or self._start_program(stdin)
         if process is None:
@@ -80,7 +84,10 @@ class ServedDevice:
         self.ended = os.pidfd_open(process.pid)
 
     def _fork(self, stdin: int) -> Adopted | None:
-        """Fork the worker. Returns None if it cannot be forked, or if the device is held."""
+        """Fork the worker.
+
+        Return None if it cannot be forked, or if another worker has the device.
+        """
         with locks.to_pass_on(self.settings.run, self._lock) as lock:
             if lock is None or self.forks is None:
                 return None
@@ -94,7 +101,7 @@ class ServedDevice:
                 )
 
     def _start_program(self, stdin: int) -> subprocess.Popen[bytes] | None:
-        """Start the worker as a new program. Returns None if the device is held."""
+        """Start the worker as a new program. Return None if another worker has the device."""
         return locks.spawn_service(
             self.settings.run,
             self._lock,
@@ -111,7 +118,7 @@ class ServedDevice:
         self.process, self.ended = None, -1
 
     def record_exit(self, now: float) -> str:
-        """Record the worker's end and when to start it again; return in words how it ended."""
+        """Record the worker's end and the time of its next start. Return how the worker ended."""
         assert self.process is not None
         self.restarts = self.restarts.ended(now)
         self.due = self.restarts.due
@@ -123,7 +130,10 @@ class ServedDevice:
         return how
 
     def crash_words(self, how: str) -> str:
-        """Return the report of a worker that keeps ending; ``how`` is used if no cause is known."""
+        """Return the message about a worker that keeps ending.
+
+        The message contains the last error in the worker's log, or ``how`` if no cause is known.
+        """
         why = logs.last_error(self._log) or hidden(ImportError(name="celery")) or how
         return (
             f"the worker of {self.device.name} exits as soon as it is started: {why}"
