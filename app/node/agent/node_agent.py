@@ -62,7 +62,7 @@ _LOG_AGAIN_AFTER = 10.0
 
 
 class StopRequested(Exception):
-    """Raised when the agent is asked to stop while it is still joining the installation."""
+    """The exception for a request to stop before the agent has joined the installation."""
 
 
 def main(settings: Settings) -> int:
@@ -259,7 +259,11 @@ class Agent:
             log.warning("ended processes that an earlier worker left behind: %s", ", ".join(strays))
 
     def _forget(self, client: redis.Redis, served: ServedDevice, how: str) -> None:
-        """Tell the scheduler at once that the device is gone and why, before its entry expires."""
+        """Tell the scheduler at once that the device is gone, before the device's key expires.
+
+        If the device's workers keep ending, the reason is reported, too. ``how`` says how the last
+        worker ended.
+        """
         earlier = self._served[: self._served.index(served)]
         name = served.device.name
         try:

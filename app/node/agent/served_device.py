@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds within which a worker of an earlier agent must leave its device.
 LEAVE_GRACE = 3.0
-#: The number of early ends in a row after which a worker's ends are reported, because so many are
-#: no accident.
+#: The number of early ends in a row after which a worker's trouble is reported, because it is no
+#: accident.
 CRASH_LOOP_AFTER = 2
 
 
@@ -149,7 +149,10 @@ class ServedDevice:
         return self.settings.logs / f"worker-{self.device.name}.log"
 
     def _await_release(self, now: float) -> None:
-        """Wait for a worker of an earlier agent to leave the device, and kill it if it does not."""
+        """Set the time of the next attempt to start, because an earlier worker has the device.
+
+        If that worker, of an earlier agent, does not leave in time, it is killed.
+        """
         self.occupied_since = since = self.occupied_since or now
         if now - since > LEAVE_GRACE:
             locks.send_signal(self.settings.run, self._lock, signal.SIGKILL)

@@ -1,1 +1,1 @@
-"""The launcher process of a node: it starts trainers, forked where it can, and ends them."""
+"""The launcher process of a node, which starts and ends trainers, and its client in workers."""

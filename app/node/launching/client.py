@@ -103,7 +103,10 @@ class LaunchedTrainer:
         return self._survivors is not None or self._pidfd.wait(timeout)
 
     def kill(self) -> None:
-        """Kill the trainer, without waiting. ``end`` finds the processes that it started."""
+        """Kill the trainer without waiting.
+
+        Processes that the trainer started go on until ``end``.
+        """
         with self._signalling:
             self._pidfd.send(signal.SIGKILL)
 
@@ -201,12 +204,15 @@ class TrainerLauncher:
         descriptors: tuple[int, int],
         output: int,
     ) -> LaunchedTrainer:
-        """Start a trainer that will run trials of ``contract`` first, bound to ``cores``.
+        """Start a trainer, bound to ``cores``, whose first trials have the contract ``contract``.
 
-        Code of the trials imports the modules ``imports``. ``command`` starts the trainer in the
-        environment of the trials' study; an empty one starts it in the worker's environment.
-        ``variables`` are the trainer's variables, ``descriptors`` its socket to the worker and its
-        listening socket. It writes to the descriptor ``output``. Raises OSError.
+        A contract is a kind of user's code. ``imports`` are the modules that the trials' code
+        imports. ``command`` starts the trainer in the environment of the trials' study. If
+        ``command`` is empty, the trainer starts in the worker's environment. ``variables`` are the
+        trainer's environment variables. ``descriptors`` are the trainer's socket to the worker and
+        its listening socket. The trainer's output goes to the descriptor ``output``.
+
+        Raises OSError if the trainer cannot be started.
         """
         request = {
             "contract": contract,

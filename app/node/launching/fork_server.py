@@ -161,12 +161,15 @@ class ForkServer:
         descriptors: tuple[int, int],
         output: int,
     ) -> Process:
-        """Start a trainer that will run trials of ``contract`` first, bound to ``cores``.
+        """Start a trainer, bound to ``cores``, whose first trials have the contract ``contract``.
 
-        Code of the trials imports the modules ``imports``. A ``command`` that is not empty starts
-        the trainer as a new program. ``variables`` are the trainer's environment: those of this
-        fork server, and ``SET_AFTER_FORK``. ``descriptors`` are its socket to the worker and its
-        listening socket. It writes to the descriptor ``output``. Raises OSError.
+        A contract is a kind of user's code. ``imports`` are the modules that the trials' code
+        imports. If ``command`` is not empty, it starts the trainer as a new program. ``variables``
+        are the trainer's environment variables: those of this fork server and those in
+        ``SET_AFTER_FORK``. ``descriptors`` are the trainer's socket to the worker and its listening
+        socket. The trainer's output goes to the descriptor ``output``.
+
+        Raises OSError if the trainer cannot be started.
         """
         process = None
         if not command and self._lock.acquire(timeout=LOCK_TIMEOUT):

@@ -98,8 +98,9 @@ class Conversations:
     def next(self, run: Key, timeout: float, durable: Callable[[Message], None]) -> Message | None:
         """Return the next message of an open run, or None after ``timeout`` seconds.
 
-        ``durable`` is called with each message that says that a state became durable or could not.
-        Raises TrainerGone if the trainer has ended and all its earlier messages have been read.
+        ``durable`` is called with each message that says that a trial's state is in the store, or
+        could not be written. Raises TrainerGone if the trainer has ended and all its earlier
+        messages have been read.
         """
         deadline = time.monotonic() + timeout
         with self._changed:
@@ -194,8 +195,9 @@ class Conversations:
     def reading_alone(self, *, wait: bool) -> Iterator[bool]:
         """Keep other threads from reading the socket while the body of the ``with`` statement runs.
 
-        If another thread is reading now, the call waits for that thread. Without ``wait``, it
-        yields False at once in that case, and True otherwise.
+        If another thread is reading now, the call waits for that thread. If ``wait`` is False, it
+        does not wait and yields False, and the other thread goes on reading. In all other cases it
+        yields True.
         """
         with self._changed:
             self._waiting += wait

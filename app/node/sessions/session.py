@@ -2,9 +2,10 @@
 
 A session ends in one of these ways:
 
-- The trainer sends the closing epoch, ``returned``, ``failed`` or ``refused``.
-- The trainer dies.
-- An epoch exceeds its time limit.
+- The trainer sends a message that closes the segment: the closing epoch, ``widths``, ``returned``,
+  ``failed``, ``refused``, ``broken`` or ``stopped``.
+- The trainer dies, or it stands still.
+- The trainer's start, or an epoch, exceeds its time limit.
 - The session is *fenced off*, because its attempt no longer counts. The trainer is told to stop. If
   the trainer has not stopped after ``STOP_GRACE`` and the time of one step, it is killed.
 """

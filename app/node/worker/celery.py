@@ -61,10 +61,10 @@ def worker_argv(device: Device) -> list[str]:
 
 
 def _options(device: Device) -> dict[str, Any]:
-    """Return the options of the Celery worker that serves ``device``. ``device`` comes last.
+    """Return the options of the Celery worker that serves ``device``.
 
-    Each slot has two threads: one for the running segment, and one for a segment that is being
-    abandoned.
+    The last option is the device's record. Each slot has two threads: one for the running segment,
+    and one for a segment that is being abandoned.
     """
     return {
         "pool": "threads",

@@ -61,7 +61,7 @@ class Lane:
         self._kept, self._powercap = kept, powercap
         self.device = device
         self.address = address
-        #: The queues of the lane's seats.
+        #: The names of the queues of the lane's seats.
         first = index * device.seats
         self.queues = [device.queue(slot) for slot in range(first, first + device.seats)]
         self.name = self.queues[0]

@@ -175,7 +175,10 @@ class LedgerStudy:
 
     @property
     def system_attrs(self) -> dict[str, Any]:
-        """The attributes that Optuna's code wrote, with the values' names (``metric_names``)."""
+        """The attributes that Optuna's code has set, and the objectives' names.
+
+        The names are under the key ``metric_names``.
+        """
         row, names = self.row, {}
         if row.metric not in ("value", "values_0") or row.contract in ("torch", "epochs"):
             names = {METRIC_NAMES: [each.metric for each in row.objectives]}
@@ -297,7 +300,7 @@ class LedgerStudies:
         return self._by_number.get(study_id) or self.study(study_id)
 
     def _look(self) -> None:
-        """Read the studies again if anything has happened. The caller holds the lock."""
+        """Read the studies again if the ledger has new events. The caller holds the lock."""
         if self.seen < 0 and self.reader.is_empty():
             return
         newest = self.reader.newest()

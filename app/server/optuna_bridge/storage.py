@@ -34,7 +34,10 @@ from .ledger_studies import NUMBER, NUMBER_BITS, LedgerStudies, LedgerStudy
 
 
 class CommandSender(Protocol):
-    """The interface for sending commands to the scheduler (``app.broker.client`` implements it)."""
+    """The interface through which a storage sends commands to the scheduler.
+
+    ``app.client.study.storage.SchedulerCommands`` implements it.
+    """
 
     def send(self, kind: str, **body: Any) -> dict[str, Any]:
         """Send a command and return the scheduler's reply. Raises UsageError if it is refused."""

@@ -328,8 +328,8 @@ def _resumed(context: Context, study: str) -> StudyResumed:
 def _check_runnable(study: StudyState, *, by: bool) -> None:
     """Check that a study can be resumed (``by`` is True) or paused (``by`` is False).
 
-    Raises UsageError if no trial of the study runs on a device of Penstock's, if the study lacks an
-    extension, or if the study already has the wanted state.
+    Raises UsageError if users train the study's trials themselves, if the study lacks an extension,
+    or if the study already has the wanted state.
     """
     spec = study.spec
     if spec.contract == "ask":

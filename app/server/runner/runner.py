@@ -220,7 +220,7 @@ class Runner:
         return bool(self._answer_of(self.engine.questions))
 
     def turn(self, timeout: float) -> int:
-        """Run one turn of the loop, and return the number of events that it wrote last.
+        """Run one turn of the loop. Return the number of events in its last write to the ledger.
 
         The call waits for messages for at most ``timeout`` seconds. Refused events are not counted.
 

@@ -76,7 +76,7 @@ def services_ahead(settings: Settings, script: Path) -> Iterator[None]:
 
 
 def _start(settings: Settings, script: Path) -> int | None:
-    """Start the services or the launcher process that can start now.
+    """Start the launcher process now, and the services now or later.
 
     Returns a descriptor if the services start later. Closing the descriptor cancels that start.
     Returns None otherwise. Raises the same errors as ``ensure_up``.

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 NAME = "backups"
 #: The longest time in seconds between two checks whether a backup is due.
 CHECK_INTERVAL = 30.0
-#: Seconds after a backup before which the end of a study causes no other backup.
+#: Seconds that must have passed since the last backup before the end of a study causes another.
 AFTER_STUDY = 300.0
 #: The advice to a user whose ledger file is missing.
 GONE_ADVICE = (
