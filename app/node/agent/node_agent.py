@@ -9,7 +9,7 @@ the workers see the end of the pipe and end, too.
 
 SIGTERM drains the node. Workers take no more segments, and the scheduler cuts running segments at
 their next epoch (and revokes segments whose end is not in sight). The agent ends when its workers
-have ended. It does not wait for them if no scheduler runs, or after a second SIGTERM.
+have ended. The agent does not wait for its workers if no scheduler runs, or after a second SIGTERM.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class StopRequested(Exception):
 def main(settings: Settings) -> int:
     """Serve this machine's devices until the agent is told to stop. Return the exit status.
 
-    The call waits for a broker that does not answer. It raises UsageError if there are no such
-    devices, if there is no state folder, or if another agent runs here. It raises BackendError if
-    the broker refuses the agent, or if the checkpoint store does not answer. These errors come
-    before any worker is started.
+    The call waits for a broker that does not answer. Raises UsageError if the devices do not exist,
+    if there is no state folder, or if another agent runs here. Raises BackendError if the broker
+    refuses the agent, or if the checkpoint store does not answer. All errors are raised before any
+    worker is started.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings.ensure_home()
@@ -117,7 +117,7 @@ class Agent:
             devices = tuple(replace(each, **fields) for each in devices)
         self._served = [ServedDevice(each, settings, forks) for each in devices]
         self._url = server.broker_url(settings)
-        # Nothing is ever written: the closing of the write end is the message.
+        # Nothing is ever written to the pipe: the end of the pipe is the message.
         self._pipe, self._writing_end = os.pipe()
 
     def run(self) -> int:
@@ -178,7 +178,8 @@ class Agent:
     def _installation(self, client: redis.Redis) -> presence.Installation:
         say = time.monotonic() + 1.0
         while True:
-            # A scheduler must be there first: an earlier one may have had another store.
+            # Wait for a scheduler first: the record may be an earlier scheduler's, with another
+            # store.
             is_served = presence.is_served(client, self._url)
             installation = presence.fetch_installation(client, self._url)
             if is_served and installation is not None:
@@ -268,7 +269,7 @@ class Agent:
         name = served.device.name
         try:
             with connection.translate_errors(self._url):
-                # The name stays this folder's until the next worker has it.
+                # The name stays reserved for this state folder until the next worker takes it.
                 client.set(protocol.claim_key(name), self._settings.folder_id(), px=CLAIM_MS)
                 client.delete(protocol.alive_key(name))
             # If the workers of several devices keep ending, only the first device is reported.
@@ -316,7 +317,7 @@ class Agent:
         own = self._settings.folder_id()
         try:
             with connection.translate_errors(self._url):
-                # An agent that was refused its names has found the entries of another state folder.
+                # Keys of another state folder stay: the names may have been refused to this agent.
                 if own_keys := [key for key in keys if client.get(key) == own]:
                     client.delete(*own_keys)
         except BackendError as error:

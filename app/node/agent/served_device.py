@@ -1,8 +1,8 @@
 """A device of this machine and its worker process, which is started again whenever it ends.
 
 A worker is forked where that is possible (``app.node.worker.forks``). Otherwise it is started as a
-new program. It is bound to its device before its first instruction: to a GPU by the GPU's UUID, to
-CPU cores by affinity.
+new program. The worker is bound to its device before its first instruction: to a GPU by the GPU's
+UUID, to CPU cores by affinity.
 
 A worker holds the lock of its device, so no device is ever served twice. The next agent waits for a
 worker that is still leaving, and kills a worker that does not leave. A worker that ends is started
@@ -151,7 +151,8 @@ class ServedDevice:
     def _await_release(self, now: float) -> None:
         """Set the time of the next attempt to start, because an earlier worker has the device.
 
-        If that worker, of an earlier agent, does not leave in time, it is killed.
+        The earlier worker belongs to an earlier agent. It is killed if it does not leave within
+        ``LEAVE_GRACE``.
         """
         self.occupied_since = since = self.occupied_since or now
         if now - since > LEAVE_GRACE:

@@ -138,7 +138,7 @@ class LaunchedTrainer:
             silent = not self._connection.hears(END_TIMEOUT)
             if not silent:
                 answer, _ = self._connection.receive()
-        if silent:  # it is stopped, or hangs
+        if silent:  # the launcher process is stopped, or hangs
             self.trouble = f"the launcher process has not answered for {END_TIMEOUT:g} s"
         elif not answer:
             self.trouble = "the launcher process has gone"

@@ -1,4 +1,4 @@
-"""Start trainers: fork them from a fork server, or start them as new programs.
+"""Start trainers: by a fork from a fork server, or as new programs.
 
 A new program takes seconds to import torch and all other modules that it needs. The fork server
 (``tasks.trainer.fork_server``) has imported these already, and forks a trainer in hundredths of a
@@ -92,9 +92,10 @@ class ForkServer:
         """Create a fork server that does not run yet.
 
         The fork server has the environment ``variables``, which trainers inherit, and writes its
-        output to the file ``output``. It imports the contracts and modules in ``preload`` before
-        they are needed. ``foreseen`` is True if the first trainers are known to need all of
-        ``preload``. They then wait for these imports.
+        output to the file ``output``. The fork server imports the libraries of the contracts in
+        ``preload``, and the modules in ``preload``, ahead of need. ``foreseen`` is True if the
+        first trainers are known to need all of ``preload``. These trainers then wait for the
+        imports.
         """
         self._launcher = launcher
         self._variables = variables
@@ -146,7 +147,7 @@ class ForkServer:
         """End the fork server for good. The trainers that it has forked go on."""
         self._over = True
         if self._process is not None:
-            self._process.end()  # another thread may wait for it, and notices
+            self._process.end()  # a thread that waits for the fork server notices its end
         with self._lock:
             self._lose("it is closed")
 
@@ -206,7 +207,7 @@ class ForkServer:
                     descriptors=(child_end.fileno(),),
                     output=file.fileno(),
                 )
-        except OSError as error:  # no memory, no process, no disk for its log
+        except OSError as error:  # for example if memory or the disk for its log is full
             own_end.close()
             log.warning("the fork server cannot be started: %s", error)
             return

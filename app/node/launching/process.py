@@ -99,7 +99,7 @@ class LauncherProcess:
         self._lingers = True
 
     def end_soon(self, signum: int, frame: object) -> None:
-        """Have ``serve`` return once nobody is connected. This is the handler of SIGTERM."""
+        """Have ``serve`` return once nobody is connected. The method is the handler of SIGTERM."""
         self._lingers = False
 
     def serve(self) -> None:
@@ -122,7 +122,7 @@ class LauncherProcess:
     def _accept(self) -> None:
         try:
             connection, _ = self._listening.accept()
-        except OSError as error:  # no descriptor is left, say
+        except OSError as error:  # for example if no descriptor is left
             log.warning("a connection cannot be accepted: %s", error)
             time.sleep(_INTERVAL)
             return

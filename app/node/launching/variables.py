@@ -13,8 +13,8 @@ from ...host.settings import Settings
 
 #: Settings for memory allocation in a trainer's glibc (other C libraries ignore them). With these
 #: settings large blocks, too, come from the heap, which keeps freed memory for the next step and
-#: uses huge pages. Without them a tensor of more than 32 MiB gets new pages each time: 140 MB of
-#: state trained 30 % slower.
+#: uses huge pages. Without these settings a tensor of more than 32 MiB gets new pages each time:
+#: 140 MB of state trained 30 % slower.
 ALLOCATOR = ":".join(
     (
         "glibc.malloc.mmap_threshold=1099511627776",
@@ -24,9 +24,10 @@ ALLOCATOR = ":".join(
 )
 #: The log level at which torch's profiler does not write two lines to a trainer's log at each use.
 NO_LOG = "6"
-#: Variables that limit the threads of libraries. Without them the libraries would use all cores of
-#: the device, including those of its other slots. joblib and LightGBM read the first variable,
-#: Polars reads the second, and libraries written in Rust (Hugging Face's tokenizers) read the last.
+#: Variables that limit the threads of libraries. Without these variables the libraries would use
+#: all cores of the device, including those of its other slots. joblib and LightGBM read the first
+#: variable, Polars reads the second, and libraries written in Rust (Hugging Face's tokenizers) read
+#: the last.
 THREAD_VARIABLES = ("LOKY_MAX_CPU_COUNT", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS")
 #: The variable that tells a worker that its standard input is a pipe from its agent. The pipe is
 #: closed when the agent ends.
@@ -58,7 +59,7 @@ def worker_environment(
 def environment(device: Device, users: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables that bind a process to one slot of ``device``.
 
-    ``users`` are the user's variables. They stay as they are, except for the variables on which the
+    ``users`` are the user's variables. The user's variables are kept, except for those on which the
     numeric signature depends: those of OpenMP, MKL and OpenBLAS, and those that select the visible
     GPUs. CatBoost reads no variable (``tasks.system.catboost_threads``).
     """

@@ -4,9 +4,9 @@ Theory of operation. A trainer may have several open *runs*: segments that the t
 that are not over. All runs share one socket. Each message names the trial and the fence (the number
 of the attempt) of its run, and each run has a session that waits for the run's messages.
 
-One of the waiting sessions reads the socket for all of them. It stores messages for other sessions
-and wakes these sessions. When it has its own message, the next session takes over the reading. So
-with one open run, which is the usual case, no other thread is involved.
+One of the waiting sessions reads the socket for all sessions. The reading session stores messages
+for other sessions and wakes these sessions. When the reading session has its own message, the next
+session takes over. So with one open run, which is the usual case, no other thread is involved.
 
 A message about a state that became durable belongs to no run. The session that reads it passes it
 on to the worker. A message of a run that is no longer open, because the run was fenced off, is
@@ -61,8 +61,8 @@ class Conversations:
     def __init__(self, read: Callable[[float], Message | None]) -> None:
         """Create an object without open runs.
 
-        ``read(timeout)`` returns the trainer's next message, or None after ``timeout`` seconds. It
-        may raise TrainerGone. Only one thread at a time calls it.
+        ``read(timeout)`` returns the trainer's next message, or None after ``timeout`` seconds. The
+        call may raise TrainerGone. Only one thread at a time calls it.
         """
         self._read = read
         self._open: dict[Key, deque[Message]] = {}

@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 #: Seconds for which a report is retried while the broker is away. The attempt's lease expires long
 #: before the end of this time, but the trial stays warm in its trainer.
 REPORT_TIMEOUT = 60.0
-#: Seconds for which a claim is retried. It is short, because the scheduler soon dispatches a
-#: segment again that no worker has claimed.
+#: Seconds for which a claim is retried. The time is short, because the scheduler soon dispatches an
+#: unclaimed segment again.
 CLAIM_TIMEOUT = 5.0
 #: Seconds between two checks whether a waiting gang is still needed.
 RENDEZVOUS_POLL = 0.25
@@ -239,7 +239,7 @@ class Link:
         Returns None if the broker has lost a part of the history; the scheduler then sends the
         whole history on request. Raises BackendError if the broker stays away.
         """
-        # Announcements first, so that none is read after the text that commits it.
+        # Read announcements first, so that none is read after the update that commits it.
         streams = (protocol.ANNOUNCEMENTS + study, protocol.HISTORY + study)
         announced, end = after.split() or ["0", "0"]
         commands = [("XRANGE", streams[0], f"({announced}", "+"), ("XRANGE", streams[1], end, "+")]

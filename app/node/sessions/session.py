@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds after which a trainer that was told to stop is killed. The time of a step is added.
 STOP_GRACE = 2.0
-#: Seconds after which a trainer that stands still is replaced. This applies to a trainer that is
-#: not ready yet, and to a member of a gang, because the gang's other members wait for it.
+#: Seconds after which a trainer that stands still is replaced. The limit applies to a trainer that
+#: is not ready yet, and to a member of a gang, because the gang's other members wait for it.
 STILL_LIMIT = 15.0
 #: Seconds that a member of a broken gang waits before it reports. Another member may know the
 #: reason and should report first.
@@ -48,7 +48,7 @@ LINGER = 0.001
 class Session:
     """The session of one segment.
 
-    The slot's thread calls ``run``; the keeper's calls ``on_beat``.
+    The slot's thread calls ``run``, and the keeper's thread calls ``on_beat``.
     """
 
     def __init__(
@@ -161,7 +161,8 @@ class Session:
             if line is None:
                 self._reports.announce()
             result = None if line is None else self._handle(trainer, line)
-            # Checked here too, so that a trainer that sends without a pause is ended if fenced off.
+            # Also checked after each message, so that a fenced off trainer that sends without a
+            # pause is ended.
             if result is None and (line is None or self.fenced_off):
                 result = self._overdue(trainer)
             if result is not None:
@@ -186,8 +187,8 @@ class Session:
 
     def _overdue(self, trainer: Trainer) -> Result | None:
         if self.fenced_off:
-            # If the trainer is still starting, its successor would only repeat the imports. The
-            # trainer reads the stop when it has imported.
+            # A trainer that is still starting is not killed, because its successor would only
+            # repeat the imports. The trainer reads the stop message after its imports.
             if not trainer.starting:
                 if time.monotonic() < self._stop_by:
                     return None
@@ -216,7 +217,7 @@ class Session:
         """
         if self._waiting or (trainer.ready and len(self.task.queues) == 1):
             return False
-        # If another program starts the trainer, it is unknown which process the trainer is.
+        # If another program starts the trainer, the trainer's own process is not known yet.
         asleep = not trainer.ready and not trainer.environment
         return self._stillness.seconds(trainer.pid, asleep=asleep) > STILL_LIMIT
 
@@ -456,5 +457,5 @@ class Session:
 #: The exceptions that a message raises if its fields are missing or have wrong types.
 _MALFORMED = (
     *(KeyError, TypeError, ValueError, AttributeError, OverflowError),
-    RecursionError,  # it is written as it was read, but deeper in the stack
+    RecursionError,  # a deeply nested message could be read, but is written deeper in the stack
 )

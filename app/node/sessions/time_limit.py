@@ -61,7 +61,7 @@ class TimeLimit:
             before, earlier = self._progress
             self.step_seconds = (now - before) / (step - earlier)
         self._progress = (now, step)
-        if epoch != self._epoch:  # a replayed epoch has its own time
+        if epoch != self._epoch:  # each replayed epoch gets a time limit of its own
             self._epoch = epoch
             self._preparing = False
             self.begin()

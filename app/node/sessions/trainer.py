@@ -2,8 +2,8 @@
 
 Worker and trainer exchange JSON messages, one per line, over a socket pair. The trainer's output
 goes to a log file. Other trainers connect to the trainer at its *identity*, ``address:port:token``.
-The worker makes the sockets, so the identity is known before the process runs. That allows the
-worker to claim a segment for a member of a gang before the member's trainer has started.
+The worker makes the sockets, so the identity is known before the process runs. So the worker can
+claim a segment for a member of a gang before the member's trainer has started.
 
 The launcher process (``app.node.launching.process``) starts the trainer, in the study's environment
 if the study has one.
@@ -62,8 +62,8 @@ EXIT_TIMEOUT = 1.0
 #: The number that a program adds to a signal's number to form its exit status, if the program that
 #: it started was ended by that signal.
 SIGNALLED = 128
-#: The messages that a trainer may send while it still imports the modules for its first run.
-#: ``stopped`` is one of them, because a run that waits behind the first run may be stopped.
+#: The messages that a trainer may send while it still imports the modules for its first run. The
+#: message ``stopped`` is included, because a run that waits behind the first run may be stopped.
 _BEFORE_WORK = ("preparing", "stopped")
 
 
@@ -162,8 +162,8 @@ class Trainer:
                 descriptors=(sockets.theirs.fileno(), sockets.listening.fileno()),
                 output=file.fileno(),
             )
-        #: The id of the process that sends messages. It is 0 if another program starts the trainer
-        #: and the trainer has sent no message yet.
+        #: The id of the process that sends messages. The value is 0 if another program starts the
+        #: trainer and the trainer has sent no message yet.
         self._speaker = 0 if launch.wrapped else self._process.pid
         #: The pidfd of the trainer's process if another program has started the process; else None.
         self._below: Pidfd | None = None

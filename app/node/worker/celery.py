@@ -4,17 +4,19 @@ Celery is imported by ``make_app``, not with this module. The settings and the r
 
 - *No acknowledgements.* Redis has no acknowledgements of its own. So kombu keeps a second record of
   every message. The record is written after the pop, so a kill between the two still loses the
-  message. It is removed with one more round trip, before the run (early) or after the run (late).
-  The benefit would be a redelivery after ``visibility_timeout``. But Penstock redelivers within
-  seconds, by lease and fence, so a message that kombu puts back would be stale. So the queues are
-  read without the record. That saves two round trips for each task, and no message is ever put
-  back. Measured in turns on two cores with 8 slots: 610 tasks/s and 2.1 ms a task, against 390
-  tasks/s and 2.4 ms with late acknowledgements, and 340 tasks/s and 2.8 ms with early ones.
+  message. Removing the record takes one more round trip, before the run (early) or after the run
+  (late). The benefit would be a redelivery after ``visibility_timeout``. But Penstock redelivers
+  within seconds, by lease and fence, so a message that kombu puts back would be stale. So the
+  queues are read without the record. Reading without the record saves two round trips for each
+  task, and no message is ever put back. Measured in turns on two cores with 8 slots: 610 tasks/s
+  and 2.1 ms a task, against 390 tasks/s and 2.4 ms with late acknowledgements, and 340 tasks/s and
+  2.8 ms with early ones.
 - *Events* are off until a program such as Flower switches them on.
 - *Rate limits* and the *result backend* are off, because nothing uses them.
 
 A forked worker (``run``) does not use Celery's command line, which imports all commands and their
-plugins, including Flower. These take 24 MB and half of the time that Celery takes to load.
+plugins, including Flower. The commands and plugins take 24 MB and half of the time that Celery
+takes to load.
 """
 
 from __future__ import annotations
@@ -118,7 +120,7 @@ def make_app(broker_url: str) -> Any:
     # No fixups: a DJANGO_SETTINGS_MODULE in the environment is for the user's own apps, too.
     app = Celery("penstock", amqp=messaging(broker_url, check_element), fixups=())
     broker_url, prefix = split_prefix(broker_url)
-    # Else the result backend in CELERY_RESULT_BACKEND, meant for the user's apps, is imported.
+    # Without this, Celery imports the backend in CELERY_RESULT_BACKEND, meant for users' apps.
     app.backend_cls = "disabled"
     encrypted: Any = False
     if broker_url.startswith("rediss:"):
@@ -137,22 +139,22 @@ def make_app(broker_url: str) -> Any:
         broker_url=broker_url,
         broker_use_ssl=encrypted,
         broker_transport_options={
-            # Not kombu's names: a worker would put back messages of the user's own app that shares
-            # the database, by our timeout.
+            # With kombu's own names, and with our timeout, a worker would put back messages of a
+            # user's app that shares the database.
             **{f"unacked{part}_key": f"{_UNACKED}{part}" for part in ("", "_index", "_mutex")},
             "socket_timeout": 5.0,
             "socket_connect_timeout": 2.0,
             "socket_keepalive": True,
             "health_check_interval": 5,
-            # Only control messages are ever unacknowledged. No message may be put back unnoticed.
+            # Only control messages are ever unacknowledged. None may be put back unnoticed.
             "visibility_timeout": 6 * 3600,
             # No message has a priority: a queue is one list to wait for, not four.
             "priority_steps": [0],
             **options,
         },
-        # Not Celery's name for the exchange: `celery -A shop control shutdown` would be heard here,
-        # too. The exchange of events has Celery's name, so that the Flower of a user's app on this
-        # broker shows our workers.
+        # With Celery's own name for the exchange, `celery -A shop control shutdown` would reach our
+        # workers, too. The exchange of events has Celery's name, so that the Flower of a user's app
+        # on this broker shows our workers.
         control_exchange=EXCHANGE,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
@@ -176,7 +178,7 @@ def make_app(broker_url: str) -> Any:
     )
     app.steps["worker"].add(_worker_step(app))
 
-    # shared: the user's own apps in this process would have it, too.
+    # A shared task would also be a task of the user's own apps in this process.
     @app.task(name=TASK, bind=True, typing=False, shared=False)  # type: ignore[untyped-decorator]
     def segment(self: Any, text: object = None, seal: object = None) -> dict[str, Any]:
         worker: Worker = self.app.worker

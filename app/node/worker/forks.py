@@ -1,11 +1,11 @@
 """Fork the node agent's workers from a process that has already imported Celery.
 
 Theory of operation. A worker that is started as a new program imports Celery, the Redis client and
-Penstock's own modules. That takes half a second of a core, and some 50 MB that no other process
-shares. So the agent forks a fork server (``tasks.process.fork_server``) while the agent has only
-one thread. The fork server imports these modules once and then forks each worker. A forked worker
-is a child of the agent and behaves like a new program: it has its own session and cores, it gets
-its variables, folder, lock, standard input and log, and ``/proc`` shows its own arguments.
+Penstock's own modules. The imports take half a second of a core, and some 50 MB that no other
+process shares. So the agent forks a fork server (``tasks.process.fork_server``) while the agent has
+only one thread. The fork server imports these modules once and then forks each worker. A forked
+worker is a child of the agent and behaves like a new program: it has its own session and cores, it
+gets its variables, folder, lock, standard input and log, and ``/proc`` shows its own arguments.
 
 Only the agent holds the other end of the fork server's socket, so the fork server ends with the
 agent. Workers then end by themselves. A request to fork has the fields ``arguments``, ``variables``
@@ -58,7 +58,7 @@ class WorkerForks:
             return None
         own_end, child_end = socket.socketpair()
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None:  # as of an agent that was started with them closed
+            if stream is not None:  # None if the agent was started with closed streams
                 stream.flush()
         pid = os.fork()
         if pid == 0:
@@ -121,7 +121,7 @@ def _serve_and_exit(end: socket.socket) -> NoReturn:
         _close_all_but(end.fileno())
         show([NAME], os.environ)
         if not sys.flags.safe_path:
-            del sys.path[0]  # a file named celery.py there is not Celery
+            del sys.path[0]  # a file named celery.py in that folder must not be imported
         warnings.resetwarnings()
         warnings.simplefilter("default")
         Server(Channel(end), _become_worker, _load).serve()
@@ -166,7 +166,7 @@ def _become_worker(told: Mapping[str, Any], descriptors: Sequence[int]) -> NoRet
         show(told["arguments"], os.environ)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        for handler in logging.root.handlers[:]:  # the agent's
+        for handler in logging.root.handlers[:]:  # the handlers are the agent's
             logging.root.removeHandler(handler)
         from .celery import run
 

@@ -1,13 +1,14 @@
 """The two threads of a worker that do everything except run segments.
 
 The keeper keeps the device registered and the leases alive, with one pipeline of commands every
-third of a lease. It passes the broker's answers on to the sessions (go on, cut now, or fenced off).
-It reads which trials were released, and it notices if the node agent is gone. The keeper waits for
-nothing but the broker: if it were late, every segment of the worker would be lost.
+third of a lease. The keeper passes the broker's answers (go on, cut now, or fenced off) on to the
+sessions. The keeper also reads which trials were released, and notices if the node agent is gone.
+The keeper waits for nothing but the broker: if it were late, every segment of the worker would be
+lost.
 
 The reader of idle trainers reads messages of trainers in which no segment runs: a checkpoint became
-durable, or the trainer ended. It also ends trainers that are no longer needed. This thread may wait
-for the launcher process, which may be slow.
+durable, or the trainer ended. The reader also ends trainers that are no longer needed. The reader
+may wait for the launcher process, which may be slow.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Keeper(threading.Thread):
         self._lease_ms = lease_ms
         self._folder = folder
         self._listener = listener
-        # A broker that does not answer may delay the keeper for one beat, not for more.
+        # If the broker does not answer, the keeper is delayed by one beat at most.
         self._client = connection.connect(url, timeout=max(0.3, lease_ms / 3000))
         self._dropped = Dropped()
         self._sessions: dict[str, Session] = {}
@@ -180,7 +181,7 @@ class Keeper(threading.Thread):
             for fd, _ in self._epoll.poll(max(0.0, self._due - time.monotonic())):
                 try:
                     self._event(fd)
-                except Exception:  # as below
+                except Exception:  # the keeper must survive any error, as below
                     log.exception("the keeper failed to handle an event")
             try:
                 self._send()
@@ -293,7 +294,7 @@ class IdleTrainers(threading.Thread):
         If the trainer has ended, report its end.
         """
         with trainer.conversations.reading_alone(wait=False) as alone:
-            ending = self._read(trainer) if alone else ""  # else a session has taken it meanwhile
+            ending = self._read(trainer) if alone else ""  # if not alone, a session reads now
         if ending:
             self.leave(trainer)
             self._listener.ended(lane, ending)
@@ -309,7 +310,7 @@ class IdleTrainers(threading.Thread):
                 if line.get("op") in ("durable", "undurable"):
                     self._listener.durable(trainer, line)
                 received += 1
-                if received == MAX_MESSAGES:  # others must not wait
+                if received == MAX_MESSAGES:  # other trainers must not wait any longer
                     trainer.end()
                     return f"it sent {received:,} messages in a row"
         except TrainerGone as error:

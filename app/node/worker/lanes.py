@@ -1,6 +1,6 @@
 """The lanes of a device: they choose the trainer that runs a segment and the trainers to keep.
 
-A lane has one trainer for all torch trials. It also has one trainer for each of the last few
+A lane has one trainer for all torch trials. The lane also has one trainer for each of the last few
 studies of objectives and epoch functions. (Trials of these studies are suspended inside the user's
 code, so their process must not load other code.) The torch trials of studies with an environment of
 their own have one trainer for each of the last few environments.
@@ -110,7 +110,7 @@ class Lane:
     def unused(self) -> list[Trainer]:
         """Return the idle trainers that should be closed.
 
-        These are trainers without trials for ``LINGER`` seconds, and the least recently used
+        They are trainers without trials for ``LINGER`` seconds, and the least recently used
         trainers beyond ``STUDIES_KEPT``. The shared trainer is never among them.
         """
         studies = [name for name in self._trainers if name != SHARED]

@@ -1,8 +1,8 @@
 """Read a worker's Celery queues without acknowledgements, and survive any element in the queues.
 
 An element is checked before Celery sees it, and is dropped if it is not a message of Penstock. An
-element that passes the check and on which Celery fails is dropped, too. It was already taken from
-its queue, so it does not come back.
+element that passes the check and on which Celery fails is dropped, too. Such an element was already
+taken from its queue, so it does not come back.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ def _asking(channel: Any) -> Any:
         sentinel_kwargs: dict[str, Any]
 
         def _sentinel_managed_pool(self, asynchronous: bool = False) -> Any:
-            # Not among Celery's options: Flower's client, which reads these, needs another one.
+            # Not set in Celery's options, because Flower's client reads them and needs another
+            # value.
             self.sentinel_kwargs = {**self.sentinel_kwargs, "retry": Retry(NoBackoff(), 0)}
             return super()._sentinel_managed_pool(asynchronous)
 
@@ -107,8 +108,8 @@ def _asking(channel: Any) -> Any:
 def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
     """Return Celery's messaging class for the broker at ``url``, with Penstock's channels.
 
-    ``check`` is called with a message and its queue. It raises Forged for an element that is not a
-    message for a slot's queue.
+    ``check`` is called with a message and its queue. The function ``check`` raises Forged for an
+    element that is not a message for a slot's queue.
     """
     # Imported by name, because these packages ship only half of their types.
     kombu: Any = import_module("kombu")
@@ -142,8 +143,8 @@ def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
 
     class Messaging(amqp.AMQP):  # type: ignore[misc]  # as above
         def Connection(self, _: Any, *args: Any, **options: Any) -> Any:  # noqa: N802 - Celery's
-            # Not Celery's own URL: a CELERY_BROKER_URL in the environment, meant for the user's own
-            # apps, would take precedence over this app's settings.
+            # Celery's own URL is not used: a CELERY_BROKER_URL in the environment, meant for the
+            # user's own apps, would take precedence over this app's settings.
             return Connection(self.app.conf.first("broker_url"), *args, **options)
 
     return Messaging

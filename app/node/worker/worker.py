@@ -115,7 +115,7 @@ class Worker:
             trainer.kill()
         self._launcher.leave()
         if threading.current_thread() is not self._keeper:
-            # Without this the launcher process ends what the trainers started a little later.
+            # Otherwise the launcher process ends the trainers' own processes a little later.
             ending = threading.Thread(target=_end_all, args=(trainers,), daemon=True)
             ending.start()
             ending.join(END_TIMEOUT)
@@ -285,7 +285,7 @@ class Worker:
             return
         with self._sharing:
             (self._at_work.append if at_work else self._at_work.remove)(trainer)
-            trainers = set(self._at_work)  # those of a lane take turns
+            trainers = set(self._at_work)  # a trainer counts once, since its runs take turns
             for each in trainers:
                 each.send({"op": "share", "trials": len(trainers)})
 
@@ -309,7 +309,7 @@ class Worker:
                 trainer.close()
 
     def _close_unused_if_free(self, lane: Lane) -> None:
-        if lane.lock.acquire(blocking=False):  # otherwise a segment that begins or ends does it
+        if lane.lock.acquire(blocking=False):  # if not, a segment that begins or ends closes them
             try:
                 self._close_unused(lane)
             finally:
@@ -339,7 +339,10 @@ class Worker:
         self._close_unused_if_free(lane)
 
     def released(self, trial: str, study: str) -> None:
-        """Release a trial that does not run again, and all data of ``study`` if it is given."""
+        """Let the trainers drop the data of ``trial``, and of the whole ``study`` if it is given.
+
+        The trial does not run again.
+        """
         for lane in self._lanes:
             lane.release(trial, study)
 
@@ -354,7 +357,7 @@ class Worker:
         The worker ends at once and without Celery, whose warm shutdown would wait for the segments.
         """
         log.warning("the node agent is gone: stopping %s", self._device.name)
-        # Before the segments are lost, so that none of them is sent to this worker again.
+        # Sign off before the segments are lost, so that none is sent to this worker again.
         self._keeper.sign_off()
         self.end()
         with self._idle:

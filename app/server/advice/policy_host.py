@@ -6,7 +6,7 @@ itself to ``BUDGET`` seconds of CPU time for a plan: a timer of the kernel sends
 the child. If the policy sleeps, the caller waits for at most ``PLAN_TIMEOUT`` seconds. A child that
 was killed is started again for the next question. A child is also started again if its policy has
 failed and the policy's file has changed since. Errors of the child are reported as text, and the
-engine decides what follows from them.
+engine decides what follows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from ...ledger.codec import plan_from_json, plan_to_json, snapshot_from_json, sn
 
 #: The largest number of CPU seconds for one plan.
 BUDGET = 0.5
-#: Seconds to wait for one plan. This is several times the budget, because the machine may be busy.
+#: Seconds to wait for one plan. The time is several times the budget, because the machine may be
+#: busy.
 PLAN_TIMEOUT = 3.0
 #: Seconds in which the child must import the user's module.
 START_WITHIN = 60.0
@@ -41,8 +42,9 @@ START_WITHIN = 60.0
 def check_policy(policy: str) -> bool:
     """Return True if ``policy`` orders the trials of all studies together.
 
-    Studies then have no shares. A user's function does so if its attribute ``cross_study`` is true.
-    Raises UsageError if no policy has this name, or if the user's function cannot be imported.
+    Studies have no shares under such a policy. A user's function is such a policy if its attribute
+    ``cross_study`` is true. Raises UsageError if no policy has this name, or if the user's function
+    cannot be imported.
     """
     if not is_plugin(policy):
         check_name(policy)
@@ -55,9 +57,9 @@ def check_policy(policy: str) -> bool:
 
 
 class PluginHost:
-    """The host of users' policies, which asks them for plans.
+    """The host of users' policies, which asks a policy for plans.
 
-    It has one policy loaded at a time.
+    One policy is loaded at a time.
     """
 
     def __init__(self) -> None:
@@ -221,8 +223,8 @@ def main() -> None:
 def _where(error: Exception, file: str) -> str:
     """Return the place that raised, for a message.
 
-    It is the last line of the traceback in the user's file, or the last line of all if the
-    traceback has none.
+    The place is the traceback's last line in the user's file, or the traceback's last line if the
+    traceback does not enter that file.
     """
     frames = traceback.extract_tb(error.__traceback__)
     last = next((each for each in reversed(frames) if each.filename == file), frames[-1])

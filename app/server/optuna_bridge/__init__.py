@@ -1,5 +1,5 @@
 """The parts of Penstock's server side that use Optuna.
 
-They ask Optuna's samplers, convert Penstock's trials to Optuna's frozen trials and distributions,
-and offer the ledger through Optuna's storage interface and dashboard.
+These modules ask Optuna's samplers, convert Penstock's trials to Optuna's frozen trials and
+distributions, and offer the ledger through Optuna's storage interface and dashboard.
 """

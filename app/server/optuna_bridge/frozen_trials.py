@@ -39,7 +39,7 @@ class NoTrial(UsageError, ValueError):
 class SeveralObjectives(UsageError, RuntimeError):
     """The error for a study without a single best trial, because it has several objectives.
 
-    It is a RuntimeError, too, which Optuna raises in this case.
+    The class is a RuntimeError, too, because Optuna raises a RuntimeError in this case.
     """
 
 
@@ -178,8 +178,8 @@ class Results:
     def _distributions(self, row: TrialRow) -> dict[str, Any]:
         """Return the distributions of the trial's parameters, by name.
 
-        In define-by-run each trial has its own distributions. Otherwise they are those of the
-        space, wider where the trial's value lies outside.
+        In define-by-run each trial has its own distributions. In other studies the trial has the
+        space's distributions, widened where the trial's value lies outside.
         """
         if not self.space() and row.params:
             texts = self._distributions_of.of(row.id)
@@ -309,7 +309,7 @@ def to_optuna(
     import optuna
 
     try:
-        # Not Penstock's function, which replaces Optuna's while an Optuna script runs.
+        # Call Optuna's own function: Penstock's replaces it while an Optuna script runs.
         create = getattr(optuna.create_study, "__wrapped__", optuna.create_study)
         study = create(
             storage=storage,

@@ -33,8 +33,8 @@ MOST, TREES = 200, 16
 class Importances:
     """The share of each parameter, from 0 to 1, largest first. The shares sum to 1.
 
-    They are computed from the values of ``trials`` trials after ``epoch``. If ``epoch`` is 0, the
-    final values of complete trials were used.
+    The shares are computed from the values of ``trials`` trials after ``epoch``. If ``epoch`` is 0,
+    the final values of complete trials were used.
     """
 
     shares: dict[str, float]

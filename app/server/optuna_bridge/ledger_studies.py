@@ -84,8 +84,8 @@ class WrittenTrials:
 class ScheduledTrials(WrittenTrials):
     """The trials and attributes of a study whose trials the scheduler proposes.
 
-    They include facts that no objective has written, such as the parameters that the scheduler has
-    drawn and the device that trained a trial. An objective may write attributes, too.
+    The trials include facts that no objective has written, such as the parameters that the
+    scheduler has drawn and the device that trained a trial. An objective may write attributes, too.
     """
 
     lasting = False
@@ -156,7 +156,7 @@ class LedgerStudy:
         self._studies = studies
         self._first_id = first_id
         self._written_trials: WrittenTrials | None = None
-        self._read = -1  # the newest event when its trials were read
+        self._read = -1  # the number of the newest event when the trials were read
 
     @property
     def names(self) -> tuple[str, str]:
@@ -265,7 +265,7 @@ class LedgerStudies:
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
         self.lock = threading.RLock()
-        self.seen = -1  # the newest event when the studies were read
+        self.seen = -1  # the number of the newest event when the studies were read
         self._ids: dict[str, int] = {}
         self._by_number: dict[int, LedgerStudy] = {}
 

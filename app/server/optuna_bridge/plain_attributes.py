@@ -5,8 +5,8 @@ and trust what they find there. CMA-ES unpickles its optimizer from such an attr
 and records of artifacts would name other trials and files in this installation than in the
 installation that wrote them. An imported file can come from anybody. So an import keeps only
 attributes whose meaning is known here and whose values are numbers, words, or lists and mappings of
-these. All other attributes are dropped. They are dropped again when an import is read from the
-ledger, because an older version or another client may have written them there.
+these. All other attributes are dropped. The same is done when an import is read from the ledger,
+because an older version or another client may have written other attributes there.
 """
 
 from __future__ import annotations

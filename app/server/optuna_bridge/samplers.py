@@ -16,10 +16,11 @@ Random numbers. ``random`` and ``qmc`` draw trial number k of a study from (stud
 configurations do not depend on how the asks were grouped. ``evolution`` begins with the
 configurations of ``random``, and mutates trial k by (study seed, k). The other samplers depend on
 the results that have arrived, and are seeded by (study seed, ask index). Parameters drawn while an
-objective runs are seeded by (study seed, trial number, name). They are drawn independently, which
-is also Optuna's way for conditional spaces. Conditional parameters of a space are also drawn
-independently. They are always drawn, and left out afterwards where they are inactive, so that they
-do not shift the other parameters.
+objective runs are seeded by (study seed, trial number, name). These parameters are drawn
+independently, as Optuna draws the parameters of conditional spaces. Conditional parameters of a
+space are also drawn independently. Conditional parameters are always drawn, and inactive parameters
+are left out afterwards. So an inactive parameter does not shift the random numbers of other
+parameters.
 """
 
 from __future__ import annotations
@@ -63,9 +64,9 @@ from ..sampling.quasi_random import quasi_random
 from .cmaes import ReplayedCmaEs
 from .study_view import StudyView, with_assumed
 
-#: The number of newest trials that a Gaussian process reads. Its time grows with the cube of this
-#: number, and the scheduler waits for the sampler. With this many trials, a configuration takes
-#: about a second.
+#: The number of newest trials that a Gaussian process reads. The sampler's time grows with the cube
+#: of this number, and the scheduler waits for the sampler. With this many trials, a configuration
+#: takes about a second.
 GP_MOST = 100
 #: The samplers that attach a note to each trial.
 NOTING = ("cmaes", "nsga2")
@@ -77,7 +78,8 @@ _JOINT = ("cmaes", "gp", "nsga2")
 class SamplerHost:
     """The scheduler's own samplers, for any number of studies.
 
-    It answers the engine's asks for configurations and the questions of define-by-run objectives.
+    The host answers the engine's asks for configurations and the questions of define-by-run
+    objectives.
     """
 
     def __init__(self) -> None:
@@ -99,8 +101,8 @@ class SamplerHost:
 
         ``trials`` are all trials of the study so far, and ``index`` counts the study's asks. The
         user's ``enqueued`` configurations come first; parameters that they leave out are drawn. If
-        ``resampled`` has numbers of trials, the configurations replace those of these trials, and
-        ``trials`` must not contain these trials.
+        ``resampled`` has numbers of trials, these trials get the new configurations, and ``trials``
+        must not contain them.
         """
         fixed: list[dict[str, Scalar]] = [dict(params) for params in enqueued[:n]]
         requested = fixed + [{} for _ in range(n - len(fixed))]
@@ -127,12 +129,13 @@ class SamplerHost:
             )
             if sampler is None or few or (spec.sampler == "bohb" and number % 3 == 0):
                 sampler = _random(spec, "trial", number)
-            if spec.space is None:  # drawn while its objective runs, in this generation
+            if spec.space is None:  # the objective draws while it runs; note the generation now
                 assert isinstance(model, NSGAIISampler)
                 model.get_trial_generation(view.study(), view.running(number))
                 answers.append(tuple(params.items()))
                 continue
-            # All is drawn even where the user fixed a part, so that fixing shifts no other value.
+            # All parameters are drawn, even if the user fixed some. So a fixed value does not shift
+            # the random numbers of the others.
             if spec.sampler == "qmc":
                 sampled = quasi_random(dists, spec.seed, number) | params
             else:
@@ -321,7 +324,7 @@ def _ancestors(view: StudyView, name: str, trial: Trial) -> bool:
 def _has_few_parents(model: NSGAIISampler, view: StudyView, number: int) -> bool:
     """Return True if too few parents have all parameters of the space for a crossover.
 
-    That can happen after an edit of the space.
+    Parents can be too few after an edit of the space.
     """
     study = view.study()
     generation = model.get_trial_generation(study, view.running(number))

@@ -3,11 +3,11 @@
 Reads go through ``ledger_studies``. Writes are commands to the scheduler, the only process that
 writes the ledger. A call that creates, takes or ends a trial, or that writes to a study, returns
 once the ledger has the change. Other writes to a trial that this process has created or taken are
-visible at once in this process. They are sent with the trial's next change of state, or after
-``SEND_AFTER`` seconds (``tasks.objectives.pending``).
+visible at once in this process. Such writes are sent with the trial's next change of state, or
+after ``SEND_AFTER`` seconds (``tasks.objectives.pending``).
 
 Trials that run on Penstock's devices are written by their own objectives. Other processes may write
-only attributes to them.
+only attributes to these trials.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CommandSender(Protocol):
         """Send a command and return the scheduler's reply. Raises UsageError if it is refused."""
 
     def create(self, name: str, directions: Sequence[str]) -> None:
-        """Create a study without code. Its users add and train the trials."""
+        """Create a study without code. The users of the study add and train its trials."""
 
     def keep(self, value: Any) -> str:
         """Store an object that JSON cannot represent. Return the text that stands for it."""
@@ -58,7 +58,7 @@ class LedgerStorage(WriteSide):
         commands: CommandSender | None = None,
         reopen: Callable[[], BaseStorage] | None = None,
     ) -> None:
-        """Create a storage. It is read-only if ``commands`` is None.
+        """Create a storage. The storage is read-only if ``commands`` is None.
 
         ``reopen`` creates the same storage in another process. Without it, the storage cannot be
         pickled.

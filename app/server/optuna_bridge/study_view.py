@@ -76,8 +76,8 @@ class StudyView:
         """Show ``trials`` at the highest rung that at least ``least`` of them have reached.
 
         If ``least`` is None, show the trials at the lowest rung. The results in ``others``
-        (observations from earlier studies) count, too. They are shown if they have a value at that
-        rung.
+        (observations from earlier studies) count, too. Each observation is shown if it has a value
+        at that rung.
         """
         counts = Counter(epoch for trial in trials for epoch in trial.values)
         counts += Counter(epoch for each in others for epoch in self._values(each))
@@ -85,7 +85,7 @@ class StudyView:
         rung = max(reached, default=self._looks[0] if least is None else 0)
         self.shown = []
         self.noted, self.noted_of_study = {}, {}
-        for number, each in enumerate(others, start=-len(others)):  # they are the oldest
+        for number, each in enumerate(others, start=-len(others)):  # older than all trials
             value = self._values(each).get(rung)
             if value is not None:
                 whole = with_assumed(self._spec, each.params)
@@ -134,13 +134,14 @@ class StudyView:
 
         Call this for each draw, because Optuna's study caches.
         """
-        # A Study needs a sampler; ours are given the study as an argument instead.
+        # Optuna's Study needs a sampler, which is never used: ours take the study as an argument.
         return optuna.Study("view", _Notes(self), sampler=_UNUSED)
 
     def _values(self, known: Observation) -> dict[int, float]:
         """Return the values of the observation ``known``, by rung.
 
-        Its final value counts as the value at the last rung, or at rung 0 if there are no rungs.
+        The observation's final value counts as the value at the last rung, or at rung 0 if there
+        are no rungs.
         """
         whole = {} if known.value is None else {max(self._looks, default=0): known.value}
         return whole | {epoch: v for epoch, v in known.values if epoch in self._looks}
@@ -148,7 +149,7 @@ class StudyView:
     def _fits(self, name: str, value: Scalar) -> bool:
         """Return True if the view has the parameter ``name`` and ``value`` lies in its range.
 
-        A trial may have been drawn from another range, or may have a value that its user chose
+        A trial's value may come from an earlier range, or the user may have chosen the value
         freely.
         """
         if name not in self.dists:

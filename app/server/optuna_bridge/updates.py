@@ -1,7 +1,8 @@
 """A study's trials as updates of Optuna's trial history (``tasks.objectives.history``).
 
-The same updates are made in two places. The scheduler makes them from the events and trials of a
-turn, and sends them to trainers. Clients make them from the ledger's changes since the last read.
+The same updates are made in two places. The scheduler makes updates from the events and trials of a
+turn, and sends the updates to trainers. Clients make updates from the ledger's changes since the
+last read.
 """
 
 from __future__ import annotations

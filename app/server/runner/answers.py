@@ -60,7 +60,7 @@ def proposal(samplers: Samplers, ask: Ask, state: EngineState, at: float) -> Eve
         else:
             source = state.trials[ask.fork.source].params
             answer = Answer((samplers.explore(study.spec, len(trials), source),), False)
-    except Exception as error:  # anything a sampler may raise; without one no study goes on
+    except Exception as error:  # a sampler may raise anything, and the study cannot go on then
         log.exception("the sampler of %s raised", ask.study)
         reason = f"the sampler {study.spec.sampler} raised {error!r}"
         return StudyFailed(at=at, cause=ask.id, study=ask.study, reason=reason)
@@ -165,7 +165,7 @@ def _suggested(asked: Question, value: Scalar, at: float) -> Outcome:
 
 
 def plans(policies: Policies, ask: AskPlan, at: float) -> Event:
-    """Ask a user's policy for plans and return them as an event.
+    """Ask a user's policy for plans, and return the event with the plans.
 
     The event is ``PolicyFailed`` if the policy raises or gives an invalid plan.
     """

@@ -110,6 +110,6 @@ def _is_heard(state: EngineState, study: str) -> bool:
 def _counts(event: EpochReported, state: EngineState) -> bool:
     """Return True if the engine accepted the report's epoch as part of the trial.
 
-    It is False for a late report, which the engine only compares with an accepted epoch.
+    A late report does not count: the engine only compares it with an accepted epoch.
     """
     return event.epoch in state.trials[event.trial].values

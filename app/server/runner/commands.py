@@ -364,8 +364,9 @@ def _enqueued(
 
 
 #: The core's commands: the function that reads each kind of command. The arguments of a function,
-#: except for the context, are the command's fields. A message may have other fields. They belong to
-#: the runner (``id``, ``blobs``, ``heard``) or to clients of other versions, and are ignored here.
+#: except for the context, are the command's fields. A message may have other fields. These fields
+#: belong to the runner (``id``, ``blobs``, ``heard``) or to clients of other versions, and are
+#: ignored here.
 COMMANDS: dict[str, Callable[..., Event]] = {
     "submit": _submitted,
     "cancel": _cancelled,

@@ -90,9 +90,8 @@ class DecisionCollector:
         """Add the effects of ``decision`` to ``turn``.
 
         If the decision asks the scheduler's own sampler, the sampler's answer is returned as an
-        event. Returns None if there is no answer: the decision is not a question, its study is
-        over, or the answer comes in a later turn. Raises TypeError if nothing can carry out the
-        decision.
+        event. Returns None if the decision is not a question, if its study is over, or if the
+        answer comes in a later turn. Raises TypeError if nothing can carry out the decision.
         """
         if isinstance(decision, Ask):
             study = state.studies.get(decision.study)
@@ -106,7 +105,7 @@ class DecisionCollector:
             self._samplers.forget(decision.study)
         elif isinstance(decision, Discard):
             turn.discards.extend(decision.uris)
-        elif not isinstance(decision, AskPlan):  # the runner answers that one, from the state
+        elif not isinstance(decision, AskPlan):  # the runner itself answers an AskPlan
             _order(decision, state, turn.effects)
         return None
 

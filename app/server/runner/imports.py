@@ -52,7 +52,7 @@ def check_imported(event: StudyImported) -> None:
     for name in ("user_attrs", "system_attrs"):
         try:
             History().apply({name: getattr(event, name)})
-        except Exception as error:  # whatever the text of a stranger leads to
+        except Exception as error:  # a stranger's text may lead to any error
             words = f"{name} are refused: they are no JSON texts ({error})"
             raise UsageError(words, name) from error
 
@@ -71,7 +71,7 @@ def _check_trial(spec: StudySpec, trial: FinishedTrial, n_trials: int) -> None:
             if not 0 <= number_of(name) < n_trials:
                 raise refuse("origin", number_of(name), "a trial that is in the file")
     epochs = [each.epoch for each in trial.epochs]
-    # Counted first: a list up to a huge epoch number would fill the memory.
+    # The number is compared first, because a list up to a huge epoch would fill the memory.
     if len(epochs) != max(0, trial.epoch - begin) or epochs != [*range(begin + 1, trial.epoch + 1)]:
         raise refuse("epochs", epochs, f"{begin + 1} to its epoch, {trial.epoch}, each once")
     for each in trial.epochs:
@@ -137,7 +137,7 @@ def _check_params(spec: StudySpec, trial: FinishedTrial, refuse: Any) -> None:
             raise refuse(f"drawn[{name!r}]", text, "a distribution of Optuna's") from error
     try:
         History().apply({"n": trial.number} | json.loads(trial.written or "{}"))
-    except Exception as error:  # whatever the text of a stranger leads to
+    except Exception as error:  # a stranger's text may lead to any error
         raise refuse("written", trial.written[:80], "what Penstock exports") from error
 
 

@@ -30,8 +30,8 @@ class Listeners:
     def __init__(self, askers: Askers | None = None) -> None:
         """Create a watch over scripts.
 
-        ``askers`` holds the locks of the scripts that ask for trials. It is None in a simulation,
-        which has no such scripts.
+        ``askers`` holds the locks of the scripts that ask for trials. ``askers`` is None in a
+        simulation, which has no such scripts.
         """
         self._askers = askers
         self._silent_since: dict[str, float] = {}
@@ -48,8 +48,9 @@ class Listeners:
         """Yield an event for each study whose script has ended.
 
         ``alive`` asks the broker which of the given studies have a live script that calls
-        callbacks. It is called only if a study has callbacks. ``blind`` is True shortly after an
-        outage of the broker, when a missing key does not yet prove that the script has ended.
+        callbacks. ``alive`` is called only if a study has callbacks. ``blind`` is True shortly
+        after an outage of the broker, when a missing key does not yet prove that the script has
+        ended.
         """
         yield from self._closed(state, at)
         heard = [name for name, study in state.studies.items() if study.heard]

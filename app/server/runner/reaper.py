@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 #: Seconds after a dispatch in which its fence must be on the broker. The runner publishes the fence
 #: in the turn that commits the dispatch, so a short time is enough.
 PUBLISH_TIMEOUT = 0.2
-#: The number of round trips to the broker that a worker may need before it claims a segment. Their
-#: duration is added to the time limit for the claim. Celery makes most of these round trips after
-#: the device is registered, when it begins to read the device's queues.
+#: The number of round trips to the broker that a worker may need before it claims a segment. The
+#: duration of the round trips is added to the time limit for the claim. Celery makes most of these
+#: round trips after the device is registered, when it begins to read the device's queues.
 CLAIM_TRIPS = 40
 #: Seconds in which the last report of an attempt must arrive once the attempt is marked as done.
 REPORT_TIMEOUT = 10.0
-#: Seconds that replace ``DRAIN_GRACE`` for an attempt that will not end soon. That is the case if
-#: no epoch of the trial was measured yet, if an epoch takes longer than ``DRAIN_GRACE``, or if the
-#: current epoch has taken twice the usual time.
+#: Seconds that replace ``DRAIN_GRACE`` for an attempt that will not end soon. The end is not near
+#: if no epoch of the trial was measured yet, if an epoch takes longer than ``DRAIN_GRACE``, or if
+#: the current epoch has taken twice the usual time.
 ENDLESS_GRACE = 2.0
 ENDLESS = "its worker was told to stop, and the end of what ran there was not in sight"
 #: The reason noted for a device that left after it had announced that it takes no more segments.
@@ -115,8 +115,8 @@ class Reaper:
     def _endless(self, attempt: Attempt, engine: Engine, at: float) -> bool:
         """Return True if the attempt must be given up because its worker was told to stop.
 
-        That is the case if the attempt is not expected to end within ``DRAIN_GRACE`` after the
-        worker was told, or if the attempt is far later than expected.
+        The attempt is given up if it is not expected to end within ``DRAIN_GRACE`` after the worker
+        was told, or if the attempt is far later than expected.
         """
         told_at = [
             self._draining_since.get(member.device, at) for member in attempt.segment.members

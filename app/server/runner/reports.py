@@ -135,7 +135,7 @@ def read_as(
     for name in ("kind", *without):
         fields.pop(name, None)
     for name, value in fields.items():
-        if type(value) is dict:  # values by their names, which are pairs in an event
+        if type(value) is dict:  # an event has pairs of name and value in place of a mapping
             fields[name] = tuple(value.items())
     read: _Value = _ADAPTERS[cls].validate_python(fields | given)
     return read

@@ -10,10 +10,10 @@ A crash before the commit loses nothing: the messages were not acknowledged and 
 crash after the commit loses decisions. The reaper finds these as attempts that were never
 published. Events that the engine refuses because they are late or repeated are not written.
 
-An event for which the engine raises ``IllegalTransition`` is not written either. Its handler may
-have changed the state before it raised. So the engine is rebuilt from the ledger and from the
-turn's earlier events, which the ledger does not have yet. The message that brought the event is
-acknowledged with the others, so the scheduler does not read it again after a restart.
+An event for which the engine raises ``IllegalTransition`` is not written either. The event's
+handler may have changed the state before the error. So the engine is rebuilt from the ledger and
+from the turn's earlier events, which the ledger does not have yet. The message that brought the
+event is acknowledged with the others, so the scheduler does not read it again after a restart.
 
 The same loop runs for real and in a simulation. The transport, the ledger, the samplers and the
 clock are arguments.
@@ -166,8 +166,8 @@ class Runner:
     def look_for_extensions(self) -> None:
         """Pause studies whose extensions are missing. Continue studies whose extensions are back.
 
-        This happens before anything else, so that nothing is decided for a study without its
-        extension. A snapshot of the state follows, so that no replay crosses the change. Raises
+        The runner does this before anything else, so that nothing is decided for a study without
+        its extension. A snapshot of the state follows, so that no replay crosses the change. Raises
         BackendError if the broker or the ledger does not answer.
         """
         events = list(lack_events(self.engine, self._clock.now()))
@@ -240,7 +240,7 @@ class Runner:
         """Resume work after an outage of the broker.
 
         For ``BLIND_AFTER_OUTAGE`` seconds, expired leases are ignored: workers could not renew
-        them.
+        their leases during the outage.
         """
         self._blind_until = self._clock.now() + BLIND_AFTER_OUTAGE
         self._transport.open()
@@ -295,7 +295,7 @@ class Runner:
     def _follows_a_lost(self, event: Event) -> bool:
         """Return True if ``event`` reports an epoch whose preceding epoch never arrived.
 
-        This is checked only for reports of the trial's newest attempt.
+        The check applies only to reports of the trial's newest attempt.
         """
         trial = self.engine.state.trials.get(getattr(event, "trial", ""))
         if trial is None or not isinstance(event, EpochReported):
@@ -417,8 +417,8 @@ class Runner:
     def _timed(self, now: float) -> None:
         """Apply the events that are due at time ``now``.
 
-        These are the findings of a survey, the answers of extensions and of users' samplers, and a
-        ``Tick`` if the engine wants to be woken.
+        The events are the findings of a survey, the answers of extensions and of users' samplers,
+        and a ``Tick`` if the engine wants to be woken.
         """
         if now >= self._next_survey:
             self._next_survey = now + self._survey_every

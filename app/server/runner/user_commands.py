@@ -106,8 +106,8 @@ def reopening(
     Returns None if the command does not need its study reopened, or if the study is not over.
 
     A study without code is opened for good, so that its user can train more trials. Any other study
-    keeps its finished status while it is reopened. It starts to run again only if a command
-    continues one of its trials, or if its user extends the study.
+    keeps its finished status while it is reopened. Such a study starts to run again only if a
+    command continues one of its trials, or if its user extends the study.
 
     Raises UsageError if the study cannot take trials from its user, or if an extension refuses.
     """
@@ -252,7 +252,7 @@ def _written(
         state=state or "",
         values=_values(values, study_state.spec),
         reason=reason,
-        draws_digest="" if trial.begun else None,  # what an attempt has drawn stands
+        draws_digest="" if trial.begun else None,  # parameters drawn by an attempt must not change
     )
 
 

@@ -2,10 +2,10 @@
 
 Theory of operation. A sampler object of a user's class is unknown code: it may raise, hang, or
 print. So it runs in a child process, one for each study (``tasks.objectives.sampling``). Each
-question and each answer is one line of JSON. The scheduler's loop goes on meanwhile. It looks for
-the answer at each turn, soon after the question and then less and less often. The scheduler checks
-an answer and turns it into an event, so a replay needs no sampler. If the scheduler ends before an
-answer comes, its successor asks the question again.
+question and each answer is one line of JSON. The scheduler's loop goes on meanwhile. The scheduler
+looks for the answer at each turn, soon after the question and then less and less often. The
+scheduler checks an answer and turns it into an event, so a replay needs no sampler. If the
+scheduler ends before an answer comes, its successor asks the question again.
 
 A question carries the changes of the study's trials since the last question. The child sees trials
 in the form in which the scheduler's own samplers see them (``study_view``).
@@ -91,8 +91,8 @@ class _Sampler:
         #: The time (monotonic, in seconds) at which the wait for the child's next line began. None
         #: if the first job was not sent yet.
         self.since: float | None = None
-        #: The time (monotonic, in seconds) before which the sampler is not asked again. It is set
-        #: after trouble with the machine or the ledger; ``_trouble`` has the error's text.
+        #: The time (monotonic, in seconds) before which the sampler is not asked again. The time is
+        #: set after trouble with the machine or the ledger; ``_trouble`` has the error's text.
         self.not_before = 0.0
         self._trouble = ""
         #: True if the child process was started again after trials were drawn, and the user was not
@@ -185,7 +185,7 @@ class _Sampler:
         self._view.show(trials, self._least, spec.observations)
         updates: list[Update] = []
         if not self._trials_shown:
-            updates += [_update(n, "fail") for n in range(first)]  # but those that are shown
+            updates += [_update(n, "fail") for n in range(first)]  # updates of shown ones follow
         for frozen in self._view.shown:
             shown_before = self._trials_shown.get(frozen.number)
             if shown_before is frozen or (frozen.number < 0 and shown_before == frozen):

@@ -60,8 +60,8 @@ def evolved(
 ) -> dict[str, Scalar]:
     """Return the configuration of trial ``number``, including values of inactive parameters.
 
-    ``shown`` are the trials so far. ``sampled`` is a random configuration. It is returned unchanged
-    until the population is complete.
+    ``shown`` are the trials so far. ``sampled`` is a random configuration. The random configuration
+    is returned unchanged until the population is complete.
     """
     options: dict[str, Any] = json.loads(spec.sampler_options)
     size = options.get("population_size", POPULATION)

@@ -29,7 +29,7 @@ def quasi_random(
     dists: Mapping[str, BaseDistribution], seed: int, number: int
 ) -> dict[str, Scalar]:
     """Return the configuration of trial ``number`` for a study with the seed ``seed``."""
-    names = sorted(dists)  # one coordinate each, whatever the user's order
+    names = sorted(dists)  # a name's coordinate does not depend on the order of the space
     point = _block(len(names), seed, number // _BLOCK)[number % _BLOCK]
     sampled = {name: at(dists[name], float(u)) for name, u in zip(names, point, strict=True)}
     return {name: sampled[name] for name in dists}

@@ -55,8 +55,8 @@ def services_ahead(settings: Settings, script: Path) -> Iterator[None]:
     """Start the services that ``script`` will need, while the ``with`` block runs the script.
 
     Nothing is started if the services run already, or if the user has chosen a broker, ledger or
-    store, because these must be checked first. Errors are ignored here: the script meets and
-    reports them when it asks for the services.
+    store, because these must be checked first. Errors are ignored here, because the script meets
+    the same errors when it asks for the services.
     """
     has_own_urls = {settings.broker, settings.ledger, settings.store} != {None}
     begun, waiting = False, None
@@ -106,7 +106,8 @@ def _start(settings: Settings, script: Path) -> int | None:
 def _wait_and_start(settings: Settings, called_off: int) -> NoReturn:
     """Wait until the launcher process has finished its imports, then start the services.
 
-    This runs in a forked process. ``called_off`` becomes readable if the start is cancelled.
+    The function runs in a forked process. ``called_off`` becomes readable if the start is
+    cancelled.
     """
     try:
         os.setsid()  # Ctrl-C is for the script

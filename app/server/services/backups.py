@@ -68,7 +68,7 @@ class Backups(threading.Thread):
         self._last_state, self._made_at = (0, 0), 0.0
         if backups := _kept(settings):
             last = Reader(f"sqlite:///{backups[-1]}")
-            with suppress(BackendError):  # then the next look tries again
+            with suppress(BackendError):  # if the backup cannot be read, another is made soon
                 self._last_state = last.newest(), last.responses()[0]
                 self._made_at = backups[-1].stat().st_mtime
 
@@ -191,7 +191,7 @@ def restore_backup(settings: Settings, backup: Path) -> str:
             shutil.copyfile(backup, temporary)
             temporary.chmod(0o600)
             content = check_intact(_named(temporary, database_at(f"sqlite:///{backup}")))
-            SqlLedger.open(f"sqlite:///{temporary}").close()  # migrated, newest event recorded
+            SqlLedger.open(f"sqlite:///{temporary}").close()  # migrates the copy, writes its mark
             lost = _lost(database, content.newest)
             settings.restored.touch(mode=0o600)
             aside = _move_aside(ledger_file)
@@ -230,7 +230,7 @@ def _copy(source: Path, temporary: Path) -> None:
         closing(sqlite3.connect(temporary)) as copy,
     ):
         connection.backup(copy)
-        copy.execute("PRAGMA journal_mode = DELETE")  # one file, which can be read-only
+        copy.execute("PRAGMA journal_mode = DELETE")  # leaves one file, which can be read-only
 
 
 def _named(temporary: Path, shown: Database) -> Database:

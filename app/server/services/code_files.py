@@ -37,8 +37,8 @@ class StoredCode:
     def keep(self, digest: str, content: bytes) -> None:
         """Write code under its SHA-256. A reader sees either all of the code or none of it.
 
-        The code is written even if the store has it already. That makes the file new, and only old
-        files count as garbage. Raises BackendError if the store cannot be used.
+        The code is written even if the store has it already. Writing makes the file new, and only
+        old files count as garbage. Raises BackendError if the store cannot be used.
         """
         try:
             write_whole(code_file(self._url, digest), content)

@@ -23,7 +23,7 @@ COLUMNS = "name,uuid,state,kwargs,result,received,started,runtime,worker"
 def password_file(settings: Settings) -> Path:
     """Return the file with Flower's password.
 
-    It is created on first use and only its owner can read it.
+    The file is created on first use, and only its owner can read the file.
     """
     path = settings.home / "flower.password"
     try:

@@ -7,9 +7,9 @@ that removed a row.
 
 Files that the engine discards are deleted soon. If a store does not answer, deletions are retried
 with growing pauses. The *sweep* finds files that were forgotten in a crash, that were written and
-never reported, or that a killed writer has left. It runs at the start and then once a day. It
-deletes every checkpoint in the installation's folder that no row names and that is older than a
-day, and code by value that no study needs (``code_files``). By that age, a file's writer has
+never reported, or that a killed writer has left. The sweep runs at the start and then once a day.
+The sweep deletes every checkpoint in the installation's folder that no row names and that is older
+than a day, and code by value that no study needs (``code_files``). By that age, a file's writer has
 reported it or never will.
 
 There is one race: if a discarded state is made again at the very moment of its deletion, it has a
@@ -79,7 +79,7 @@ class Janitor(threading.Thread):
                     self.sweep()
                     sweep_at = time.monotonic() + SWEEP_EVERY
                 failures = 0
-            except Exception as error:  # whatever the store's library or the ledger raises
+            except Exception as error:  # the store's library may raise anything
                 log.warning(
                     "checkpoints cannot be deleted now, and will be later: %s",
                     hide_password(str(error)),
@@ -116,7 +116,7 @@ class Janitor(threading.Thread):
 def garbage_in(url: str, reader: Reader, age: float) -> list[tuple[str, int]]:
     """Return the URI and size in bytes of each unneeded file below ``url``.
 
-    These are states that the ledger does not name, and code and objects that no study needs, if
+    The files are states that the ledger does not name, and code and objects that no study needs, if
     they are older than ``age`` seconds.
     """
     files = list(_files(url))

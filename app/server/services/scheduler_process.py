@@ -119,7 +119,7 @@ class Scheduler:
                 if str(error) != last_error:
                     log.error("%s", error)
                 last_error = str(error)
-                if not isinstance(error, BrokerTaken):  # else its clients are another's
+                if not isinstance(error, BrokerTaken):  # then clients are served by others
                     lasts = isinstance(error, (*LASTING, BrokerUnfit))
                     self._tell(last_error, lasts=lasts)
                 stop.wait(1.0)
@@ -173,12 +173,13 @@ class Scheduler:
         return LedgerUpdates(Reader(self._settings.ledger_url), study).read()
 
     def _open(self, key: bytes) -> tuple[SqlLedger, Engine]:
-        # Checked before a ledger is created that could be mistaken for the installation's.
+        # The check comes before a ledger is created that could be taken for the installation's.
         self._check_free()
         ledger = SqlLedger.open(self._settings.ledger_url)
         try:
             engine = restore(ledger)
-            # Before the broker announces the store, because agents look for the mark at once.
+            # The mark is written before the broker announces the store, because agents look for
+            # the mark at once.
             installation.mark(self._settings.store_url, key)
         except BaseException:
             ledger.close()  # otherwise its lock would block the next try
@@ -245,7 +246,10 @@ class Scheduler:
                 log.warning("%s: the next start replays more events", error)
 
     def _begin(self, runner: Runner) -> None:
-        """Start the runner with the settings. It is called again if it raises BackendError."""
+        """Start the runner with the settings.
+
+        The method is called again if it raises BackendError.
+        """
         at, settings = self._clock.now(), self._settings
         if settings.restored.exists():
             runner.restored()

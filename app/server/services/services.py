@@ -83,7 +83,8 @@ class DesiredState:
     """The services that should run, and the devices that the agent serves.
 
     ``at`` is the time (seconds since 1970) at which a client last asked for the services. ``stays``
-    is True if ``penstock up`` asked for them; then they are not ended when they are idle.
+    is True if ``penstock up`` asked for the services. Such services are not ended when they are
+    idle.
     """
 
     devices: str
@@ -126,10 +127,10 @@ def ensure_up(
 ) -> DesiredState:
     """Make sure that broker, scheduler and agent run, and stay up until taken down or idle.
 
-    ``devices`` is the specification of the devices to serve. If it is None, a running agent keeps
-    its devices, and a new agent serves those of the settings. ``services``, if given, are started
-    with the broker instead of scheduler and agent. ``stays`` is True if idle services must not be
-    ended.
+    ``devices`` is the specification of the devices to serve. If ``devices`` is None, a running
+    agent keeps its devices, and a new agent serves those of the settings. ``services``, if given,
+    are started with the broker instead of scheduler and agent. ``stays`` is True if idle services
+    must not be ended.
 
     Everything is checked before anything is started. Raises UsageError if the state folder cannot
     be used, if the policy does not exist, or if devices or settings differ from those of the
@@ -171,7 +172,7 @@ def ensure_up(
         write_desired_state(settings, desired)
         for service in desired.services:
             spawn(settings, service)
-    if current is None or current.ahead is not None:  # else who started them was told
+    if current is None or current.ahead is not None:  # else the user was told before
         _report_unused_broker(settings)
     return desired
 
@@ -181,8 +182,8 @@ def _asked_for(
 ) -> DesiredState | None:
     """Return the desired state ``before``, unless its services were started ahead and do not fit.
 
-    Services that do not fit have other devices or settings than the caller asks for. They are
-    ended, and None is returned.
+    Services that do not fit have other devices or settings than the caller asks for. Such services
+    are ended, and None is returned.
     """
     if before is None or before.ahead is None:
         return before
@@ -198,8 +199,8 @@ def _asked_for(
 def _is_served_by_hand(settings: Settings, before: DesiredState | None) -> bool:
     """Return True if an agent runs that Penstock has not started as a service.
 
-    Such an agent is ``penstock worker`` in a terminal, or a worker of the user's Celery app. Its
-    user decides how long it serves, and on which devices.
+    Such an agent is ``penstock worker`` in a terminal, or a worker of the user's Celery app. The
+    user of such an agent decides how long the agent serves, and on which devices.
     """
     is_own = before is not None and any(service.name == AGENT for service in before.services)
     return not is_own and locks.is_running(settings.run, AGENT)
@@ -284,7 +285,7 @@ def _check_same(settings: Settings) -> None:
     _check_broker(settings, environ)
     for field in READ_AT_START & settings.model_fields_set:
         name, current = f"{PREFIX}{field.upper()}", Settings.model_fields[field].default
-        if name in environ:  # in the scheduler's form, where a path has become a URL
+        if name in environ:  # the scheduler's form of the value, a URL in place of a path
             current = getattr(Settings.model_validate({field: environ[name]}), field)
         value = getattr(settings, field)
         if value != current:
@@ -329,7 +330,7 @@ def _environment_of_scheduler(settings: Settings) -> Mapping[str, str] | None:
         return None
     try:
         return psutil.Process(pid).environ()
-    except psutil.Error:  # it has just ended or belongs to another user
+    except psutil.Error:  # the process has just ended or belongs to another user
         return None
 
 
@@ -410,7 +411,7 @@ def stop_if_idle(settings: Settings, idle_since: float) -> bool:
             locks.stop(settings.run, AGENT, grace=AGENT_GRACE)
         _stop_broker(settings)
         return True
-    return False  # another process changes the services, and may be stopped meanwhile
+    return False  # another process holds the lock and changes the services
 
 
 def _devices(settings: Settings, asked: str | None, before: DesiredState | None) -> str:

@@ -1,9 +1,9 @@
 """Restart services that should run and do not.
 
-A supervisor runs in the scheduler, in the agent and in a client that watches a study. It checks the
-services four times a second. If one of these processes is killed, the others restart it. A service
-that keeps ending soon after its start is restarted after growing pauses. A service that was stopped
-(by SIGSTOP, for example) is continued or killed (``app.host.stopped``).
+A supervisor runs in the scheduler, in the agent and in a client that watches a study. The
+supervisor checks the services four times a second. If one of these processes is killed, the others
+restart it. A service that keeps ending soon after its start is restarted after growing pauses. A
+service that was stopped (by SIGSTOP, for example) is continued or killed (``app.host.stopped``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ REPORTED_ENDS = 3
 
 
 class Supervisor(threading.Thread):
-    """A thread that restarts services that should run and do not. It is also a context manager."""
+    """A thread that restarts services that should run and do not.
+
+    The thread is also a context manager.
+    """
 
     def __init__(
         self, settings: Settings, others: Callable[[], Iterable[tuple[str, int]]] = tuple
@@ -74,7 +77,7 @@ class Supervisor(threading.Thread):
                 self._stopped.look(self._others())
                 self._check()
             except (PenstockError, OSError) as error:
-                # The thread must survive this, or nothing is restarted; the next look retries.
+                # The thread must survive errors, or nothing is restarted. The next check retries.
                 if str(error) != last_error:
                     log.warning("a service could not be restarted: %s", error)
                 last_error = str(error)
