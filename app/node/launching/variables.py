@@ -60,8 +60,9 @@ def environment(device: Device, users: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables that bind a process to one slot of ``device``.
 
     ``users`` are the user's variables. The user's variables are kept, except for those on which the
-    numeric signature depends: those of OpenMP, MKL and OpenBLAS, and those that select the visible
-    GPUs. CatBoost reads no variable (``tasks.system.catboost_threads``).
+    numeric signature (what a trial's bits depend on) depends: those of OpenMP, MKL and OpenBLAS,
+    and those that select the visible GPUs. CatBoost reads no variable
+    (``tasks.system.catboost_threads``).
     """
     threads = str(max(1, len(device.cores) // device.lanes))
     sharing = extensions.sharing_of(device)

@@ -106,8 +106,9 @@ class Link:
     def claim(self, task: SegmentTask, owner: str, trainer: str = "") -> str:
         """Claim a segment for ``owner``. Return ``ok``, or the reason why the claim is refused.
 
-        The reasons are ``stale``, ``done`` and ``dup``. ``trainer`` is the identity of the trainer
-        that will be this rank (member) of a gang. Raises BackendError if the broker stays away.
+        ``owner`` is an id that is new for each claim. The reasons are ``stale``, ``done`` and
+        ``dup`` (claimed already). ``trainer`` is the identity of the trainer that will be this rank
+        (member) of a gang. Raises BackendError if the broker stays away.
         """
         ranks = range(len(task.queues)) if len(task.queues) > 1 else ()
         rendezvous = [protocol.rendezvous_key(task.trial, task.fence, rank) for rank in ranks]

@@ -31,8 +31,8 @@ class Reports:
         """Create the reports of the attempt in ``task``, which ``owner`` has claimed.
 
         ``on_beat`` is called if a report's answer changes the session: with -1 if the attempt is
-        fenced off, and with 1 if the segment is to be cut. ``is_fenced_off`` tells whether the
-        attempt no longer counts.
+        fenced off, and with 1 if the segment is to be cut (ended after its current epoch).
+        ``is_fenced_off`` tells whether the attempt no longer counts.
         """
         self._task = task
         self._owner = owner

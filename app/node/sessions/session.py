@@ -93,7 +93,8 @@ class Session:
     def on_beat(self, beat: int) -> None:
         """Handle the broker's answer to a renewal of the lease.
 
-        ``beat`` is -1 if the attempt is fenced off, 1 if the segment is to be cut, and 0 otherwise.
+        ``beat`` is -1 if the attempt is fenced off, 1 if the segment is to be cut (ended after its
+        current epoch), and 0 otherwise.
         """
         with self._lock:
             if self._over or self.fenced_off:

@@ -1,10 +1,10 @@
 """The two threads of a worker that do everything except run segments.
 
-The keeper keeps the device registered and the leases alive, with one pipeline of commands every
-third of a lease. The keeper passes the broker's answers (go on, cut now, or fenced off) on to the
-sessions. The keeper also reads which trials were released, and notices if the node agent is gone.
-The keeper waits for nothing but the broker: if it were late, every segment of the worker would be
-lost.
+The keeper keeps the device registered and the leases alive, with one pipeline of commands (a
+*beat*) every third of a lease. The keeper passes the broker's answers (go on, cut now, or fenced
+off) on to the sessions. The keeper also reads which trials were released, and notices if the node
+agent is gone. The keeper waits for nothing but the broker: if it were late, every segment of the
+worker would be lost.
 
 The reader of idle trainers reads messages of trainers in which no segment runs: a checkpoint became
 durable, or the trainer ended. The reader also ends trainers that are no longer needed. The reader

@@ -42,9 +42,9 @@ START_WITHIN = 60.0
 def check_policy(policy: str) -> bool:
     """Return True if ``policy`` orders the trials of all studies together.
 
-    Studies have no shares under such a policy. A user's function is such a policy if its attribute
-    ``cross_study`` is true. Raises UsageError if no policy has this name, or if the user's function
-    cannot be imported.
+    Under such a policy, studies have no shares of the slots. A user's function is such a policy if
+    its attribute ``cross_study`` is true. Raises UsageError if no policy has this name, or if the
+    user's function cannot be imported.
     """
     if not is_plugin(policy):
         check_name(policy)

@@ -201,8 +201,8 @@ class Results:
         """Return the newest earlier range of a parameter that contains ``value``, or a wider range.
 
         Optuna requires that a trial's values lie in the trial's ranges. A trial from before an edit
-        may have a value outside the current range, and a branch may have a value outside every
-        range.
+        may have a value outside the current range, and a branch (a trial that continues another
+        trial under other values) may have a value outside every range.
         """
         if isinstance(known, CategoricalDistribution):
             return known

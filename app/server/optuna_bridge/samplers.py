@@ -65,8 +65,8 @@ from .cmaes import ReplayedCmaEs
 from .study_view import StudyView, with_assumed
 
 #: The number of newest trials that a Gaussian process reads. The sampler's time grows with the cube
-#: of this number, and the scheduler waits for the sampler. With this many trials, a configuration
-#: takes about a second.
+#: of this number, and the scheduler waits for the sampler. With this number of trials, a
+#: configuration takes about a second.
 GP_MOST = 100
 #: The samplers that attach a note to each trial.
 NOTING = ("cmaes", "nsga2")

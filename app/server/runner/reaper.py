@@ -2,11 +2,12 @@
 
 An attempt (one dispatch of a segment) counts as lost
 
-- if its fence is missing on the broker, because the broker lost its data, or because the scheduler
-  died after the ledger's commit and before it published the task;
+- if its fence (the attempt's number) is missing on the broker, because the broker lost its data, or
+  because the scheduler died after the ledger's commit and before it published the task;
 - if no worker has claimed the attempt in time, because the message was lost or the worker hangs (a
   worker with a long round trip to the broker gets more time);
-- if its lease has expired, because the worker died or was stopped; or
+- if its lease (the time for which a worker may hold a slot without a sign of life) has expired,
+  because the worker died or was stopped; or
 - if it is marked as done and its last report has not arrived.
 
 Leases expire on the broker's clock, so the clocks of workers do not matter. If a live attempt is

@@ -130,9 +130,9 @@ class Runner:
         ``claim_timeout`` and ``survey_every`` are in seconds. ``discard`` is given URIs of
         checkpoints, which it deletes later in the background. ``history`` reads the whole history
         of a study from the ledger (``optuna_bridge.updates``). ``code`` stores code that clients
-        send by value, and ``users_samplers`` asks samplers that are sent by value. Both are None if
-        no study needs them, as in a simulation. ``askers`` holds the locks of scripts that ask for
-        trials.
+        send by value (as a pickle), and ``users_samplers`` asks samplers that are sent by value.
+        Both are None if no study needs them, as in a simulation. ``askers`` holds the locks of
+        scripts that ask for trials.
         """
         self.engine = engine
         #: True if the ledger failed, or if the engine may have handled an event only in part. The
@@ -157,8 +157,8 @@ class Runner:
         self._code = code
         self._next_survey = 0.0
         self._blind_until = 0.0
-        #: The time before which no ``Tick`` event is made. Without it, a ``Tick`` that failed would
-        #: be due again at once.
+        #: The time before which no ``Tick`` event (which wakes the engine) is made. Without it, a
+        #: ``Tick`` that failed would be due again at once.
         self._no_tick_before = 0.0
         self._snapshot_due = engine.state.seq + SNAPSHOT_EVERY
         self._turn = Turn()
@@ -418,7 +418,7 @@ class Runner:
         """Apply the events that are due at time ``now``.
 
         The events are the findings of a survey, the answers of extensions and of users' samplers,
-        and a ``Tick`` if the engine wants to be woken.
+        and a ``Tick`` event if the engine is due to be woken.
         """
         if now >= self._next_survey:
             self._next_survey = now + self._survey_every

@@ -281,8 +281,8 @@ class UsersSamplers:
         """Create the object without any sampler.
 
         A study's sampler is added with its first question. ``store`` is the URI of the store with
-        code by value. ``follow`` takes a study's id and returns the function that reads the new
-        writes of the study's objectives.
+        code by value (sent as a pickle). ``follow`` takes a study's id and returns the function
+        that reads the new writes of the study's objectives.
         """
         self._store = store
         self._follow = follow

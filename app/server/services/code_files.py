@@ -1,4 +1,4 @@
-"""Write code and objects by value to the installation's store, and find those no longer needed.
+"""Write code and objects by value (as pickles) to the store, and find those no longer needed.
 
 A study needs its code until the study is over, and longer if it can be extended. All studies except
 failed studies and studies with PBT can be extended. A study that is extended with newer code no
