@@ -69,9 +69,9 @@ def main(settings: Settings) -> int:
     """Serve this machine's devices until the agent is told to stop. Return the exit status.
 
     The call waits for a broker that does not answer. Raises UsageError if the devices do not exist,
-    if there is no state folder, or if another agent runs here. Raises BackendError if the broker
-    refuses the agent, or if the checkpoint store does not answer. All errors are raised before any
-    worker is started.
+    if the state folder cannot be used, or if another agent runs here. Raises BackendError if the
+    broker refuses the agent, or if the checkpoint store does not answer. No worker runs then,
+    except that an agent with a private broker starts its workers while it waits for the scheduler.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings.ensure_home()

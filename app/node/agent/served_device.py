@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds within which a worker of an earlier agent must leave its device.
 LEAVE_GRACE = 3.0
-#: The number of early ends in a row after which a worker's trouble is reported, because it is no
-#: accident.
+#: The number of early ends in a row after which a worker's trouble is reported, because two early
+#: ends are no accident.
 CRASH_LOOP_AFTER = 2
 
 

@@ -1,4 +1,4 @@
 """A Celery worker: its queues, lanes and leases.
 
-Only the modules in this folder use Celery on a node.
+Other folders of ``app/node`` do not use Celery.
 """

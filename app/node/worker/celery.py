@@ -1,4 +1,4 @@
-"""Penstock's only use of Celery on a node: the app, its only task, and the worker's command line.
+"""The worker's access to Celery: the app, its only task, and the worker's command line.
 
 Celery is imported by ``make_app``, not with this module. The settings and the reasons for them:
 

@@ -59,7 +59,7 @@ def _channel(channel: Any, url: str) -> Any:
         def _dropping(self, where: str) -> Iterator[None]:
             """Drop an element that is not a message.
 
-            It would end this worker, and then the next worker.
+            Such an element would end this worker, and then the next worker.
             """
             try:
                 yield

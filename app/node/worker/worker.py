@@ -95,7 +95,7 @@ class Worker:
     def drain(self) -> None:
         """Take no more segments.
 
-        The scheduler cuts the running segments. Safe in a signal handler.
+        The scheduler cuts the running segments. A signal handler may call this.
         """
         self._keeper.drain()
 

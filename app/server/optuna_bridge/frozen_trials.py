@@ -32,7 +32,7 @@ STATES = {state: OPTUNA_STATES[name] for state, name in UPDATE_STATES.items()}
 class NoTrial(UsageError, ValueError):
     """The error for a study without a complete trial.
 
-    It is a ValueError, too, which Optuna raises then.
+    The class is a ValueError, too, because Optuna raises a ValueError in this case.
     """
 
 

@@ -185,10 +185,10 @@ class StudyView:
 
 
 def with_assumed(spec: StudySpec, params: Params) -> Params:
-    """Return a trial's parameters, completed by the user's values for parameters added later.
+    """Return a trial's parameters, with assumed values of parameters that were added later.
 
-    The user assumes these values when a parameter is added to the space of a running study. The
-    parameters are in the order of the space.
+    A user who adds a parameter to the space of a study says which value earlier trials are assumed
+    to have had. The parameters are in the order of the space.
     """
     if spec.edits is None or not spec.edits.assumed:
         return params

@@ -218,8 +218,8 @@ def _extended(
 ) -> StudyExtended:
     """Return the event that extends a study by ``by`` trials, or to ``to`` trials in total.
 
-    ``spec`` is the specification from the script that extends the study, if a script does so.
-    Raises UsageError if the study cannot be extended or the new total is not larger.
+    ``spec`` is the specification of the script that extends the study, or None if no script sends
+    one. Raises UsageError if the study cannot be extended or the new total is not larger.
     """
     state, past = context.state, None
     if context.is_over(study):

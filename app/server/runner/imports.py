@@ -89,8 +89,8 @@ def _check_trial(spec: StudySpec, trial: FinishedTrial, n_trials: int) -> None:
 def _check_taken_over(spec: StudySpec, trials: Sequence[FinishedTrial]) -> None:
     """Check that every epoch taken over from a trial was trained by that trial to the same bits.
 
-    An epoch is not checked if its source is a trial of another study, which is not in the import.
-    Raises UsageError for the first epoch whose source does not fit.
+    If the study has a data token, an epoch from a trial of another study, which is not in the
+    import, is not checked. Raises UsageError for the first epoch whose source does not fit.
     """
     trained = {
         (each.trial, each.epoch): each.state_hash

@@ -181,7 +181,7 @@ class Runner:
         self.snapshot()
 
     def restored(self) -> None:
-        """Bring the engine up to date after the ledger was restored from an older backup.
+        """Give up all open attempts, because the ledger was restored from an older backup.
 
         Call this before ``start``. Raises BackendError if the broker or the ledger does not answer.
         """

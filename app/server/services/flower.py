@@ -1,4 +1,7 @@
-"""Start Flower, Celery's monitor: only for this machine, with a password, and read-only."""
+"""Start Flower, Celery's monitor, which shows operators the queues.
+
+Flower asks for a password, is read-only, and by default can be reached only from this machine.
+"""
 
 from __future__ import annotations
 
