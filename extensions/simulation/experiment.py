@@ -1,8 +1,8 @@
-"""Simulates a workload under several policies and collects the outcome of each.
+"""Simulates a workload under several policies and collects the result of each policy.
 
 The engine, its policies and the runner are the same as in a real run. Only time is simulated, and
-an epoch takes as long as the workload states. A policy learns the duration of epochs as it would in
-a real run, or knows it from the start (``known``).
+an epoch takes as long as the workload states. With ``known``, a policy knows the duration of epochs
+from the start. Otherwise the policy learns the durations, as in a real run.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ _ALLOWED = (
 
 
 def simulated_devices(spec: str, memory: float | None = None) -> tuple[Device, ...]:
-    """Return devices that ``spec`` describes. They need not exist on this machine.
+    """Return the devices that ``spec`` describes, such as ``cpu:8x1*2`` or ``gpu:8``.
 
-    ``spec`` has the form of ``profiling.devices.discovery.parse_spec``. ``gpu:8`` means eight GPUs,
-    because there are no GPU numbers to choose from; ``gpu:0,1`` is two. ``memory`` is the memory of
-    each device (GiB); if it is None, no trial runs out of memory.
+    The devices need not exist on this machine. ``spec`` has the form of
+    ``profiling.devices.discovery.parse_spec``. ``gpu:8`` means eight GPUs, because there are no GPU
+    numbers to choose from; ``gpu:0,1`` means two. ``memory`` is the memory of each device (GiB); if
+    it is None, no trial runs out of memory.
 
     Raises:
-        UsageError: for ``auto`` and ``gpu:all``, which depend on a machine, malformed text, and a
-            memory out of range.
+        UsageError: ``spec`` is malformed, or depends on a machine (``auto`` and ``gpu:all``), or
+            ``memory`` is out of range.
     """
     if memory is not None and not MIN_MEMORY <= memory <= MAX_MEMORY:
         raise UsageError.refuse("--memory", memory, f"{MIN_MEMORY:g} to {MAX_MEMORY:g} GiB")
@@ -83,16 +84,16 @@ def run(
     known: bool = False,
     tell: Callable[[str, float, int], None] = lambda policy, now, epochs: None,
 ) -> Simulation:
-    """Simulate ``workload`` under each of ``policies``.
+    """Simulate ``workload`` on ``devices`` under each of ``policies``, and return all results.
 
     With ``known``, policies know every trial's speed curve and the cost of a resize from the start.
     ``tell`` is called repeatedly with the policy, the simulated seconds, and the number of epochs
     trained so far.
 
     Raises:
-        UsageError: an unknown policy or one twice, devices that no trial can use, or a trial that
-            needs more memory than a device has.
-        BackendError: the simulation does not end in 1e9 simulated seconds.
+        UsageError: a policy is unknown or given twice, no trial can use one of the devices, or a
+            single trial needs more memory than a device has.
+        BackendError: the simulation does not end within 1e9 simulated seconds.
     """
     across = {}
     for name in policies:
@@ -110,9 +111,10 @@ def run(
 
 
 def check_usable(workload: Workload, devices: Sequence[Device]) -> None:
-    """Raise UsageError if the workload's times were measured on another kind of device.
+    """Raise UsageError if a device cannot run the trials of ``workload``.
 
-    Also raises UsageError if a single trial needs more memory than a device has.
+    This is so if the workload's times were measured on another kind of device, or if a single trial
+    needs more memory than a device has.
     """
     needs = [
         (trial.memory.peak(), study.spec.name)
@@ -217,7 +219,10 @@ def _memory_share(
     epochs: Iterable[AcceptedEpoch],
     makespan: float,
 ) -> float | None:
-    """Return the share of all memory, until ``makespan``, that running trials needed."""
+    """Return the fraction of all devices' memory, over the makespan, that running trials needed.
+
+    ``makespan`` is in seconds. Return None if a device has no stated memory.
+    """
     sizes = [device.memory for device in devices if device.memory is not None]
     if len(sizes) < len(devices):
         return None
@@ -231,7 +236,11 @@ def _memory_share(
 
 
 def occupied(held: Iterable[tuple[str, float, float]]) -> Iterator[tuple[float, float]]:
-    """Yield (begin, end) of each span in which a device was occupied."""
+    """Yield the begin and the end of each span in which a device was occupied, device by device.
+
+    ``held`` has a device, begin and end for each time in which a trial held a slot of the device.
+    Spans of one device that overlap or touch are joined.
+    """
     device, begin, end = "", 0.0, 0.0
     for name, first, last in sorted(held):
         if name == device and first <= end:
@@ -247,16 +256,17 @@ def occupied(held: Iterable[tuple[str, float, float]]) -> Iterator[tuple[float, 
 def lower_bound(
     workload: Workload, epochs: Mapping[str, int], devices: int, slots: int = 1
 ) -> float:
-    """Return the simulated seconds that any plan needs at least for these ``epochs``.
+    """Return a number of seconds that no plan can beat for training these ``epochs``.
 
     ``epochs`` are numbers of epochs by trial id. Trials that share a device run at most at the best
     total speed of up to ``slots`` trials. For trials that are trained together, the least time per
     trial of any group size is taken.
 
-    Studies that arrive at or after a time t cannot start before t. So for each time of arrival t, t
-    plus the bounds of ``scheduler.policies.planner.bounds`` for the studies that arrive from t on
-    is a lower bound, and the largest of these is returned. If the epochs of one trial take
-    different times, the second of those bounds counts each as the shortest.
+    Studies that arrive at or after a time t cannot start before t. So for each time of arrival t, a
+    lower bound is t plus the bound for the studies that arrive from t on. The largest of these is
+    returned. The bound for a set of studies is the larger of the two bounds in
+    ``scheduler.policies.planner.bounds``. If the epochs of one trial take different times, the
+    second of them counts each epoch of the trial as its shortest.
     """
     bound_so_far = 0.0
     dense = min(workload.slowdown(at_work) / at_work for at_work in range(1, slots + 1))

@@ -1,4 +1,4 @@
-"""Draws a simulation's charts as SVG: the trials on each device over time, and busy devices.
+"""Draws a simulation's charts as SVG: the trials on each device over time, and the busy devices.
 
 The charts need no library. The description of a bar is its ``title`` element, which browsers show
 under the pointer. The page (``frame.html``) sets the colours of text and lines, light or dark.
@@ -23,32 +23,34 @@ from ...scheduler.model.trial import AcceptedEpoch
 from .experiment import occupied
 from .outcome import ExperimentResult, Simulation
 
-#: Pixels: the width of a chart, the margin to the right of its plot, the margin below it, and the
+#: Pixels: the width of a chart, the margin right of the plot, the margin below the plot, and the
 #: width of a character.
 WIDTH, RIGHT, BELOW, CHARACTER = 1140, 12, 40, 6.7
-#: Pixels: the height of a lane, of a narrow lane, and of the chart of busy devices.
+#: Pixels: the height of a lane's row, the height if there are many lanes, and the height of the
+#: chart of busy devices.
 LANE, NARROW_LANE, BUSY = 26, 14, 220
-#: The most bars of a chart for which it has numbers and titles. With more bars, they would be
-#: unreadable, and would be most of the page.
+#: The most bars for which a chart has trial numbers and titles. With more bars, titles would be
+#: unreadable and would make up most of the page.
 MAX_TITLES = 1000
-#: Pixels. A bar that is narrower is merged with the bar before it if they have the same colour.
+#: Pixels. A bar is left out if it ends less than this after the bar before, in the same lane and
+#: colour.
 MIN_BAR = 0.25
-#: Pixels. A narrower gap between spans of one trial is not drawn.
+#: Pixels. Two spans of one trial on one slot are joined if the gap between them is narrower.
 MIN_GAP = 0.5
 #: The number of points of a curve in the chart of busy devices.
 _POINTS = 400
 #: A device and a slot.
 Slot = tuple[str, int]
-#: A trial, its segment's fence, a slot, and begin and end in seconds.
+#: A trial's id, the fence of the segment, a slot, and begin and end in simulated seconds.
 Span = tuple[str, int, Slot, float, float]
-#: A span without the segment's fence.
+#: A trial's id, a slot, and begin and end in simulated seconds.
 Held = tuple[str, Slot, float, float]
 
 
 def spans(epochs: Iterable[AcceptedEpoch], devices: Sequence[Device] = ()) -> list[Span]:
-    """Return the spans in which trials were on slots: one for each segment and slot.
+    """Return the times in which trials held slots: one span for each segment and slot.
 
-    An epoch that took turns with others in a lane has a span for each of its turns.
+    An epoch that took turns with other trials in a lane has a span for each of its turns.
     """
     order = sorted(epochs, key=lambda row: (row.trial, row.epoch))
     shared = [row for row in order if row.began is not None]
@@ -65,9 +67,10 @@ def spans(epochs: Iterable[AcceptedEpoch], devices: Sequence[Device] = ()) -> li
 
 
 def gantt(simulation: Simulation, outcome: ExperimentResult, longest: float) -> Markup:
-    """Return a chart with a lane for each slot and a bar for each span; the bound is dashed.
+    """Return a chart with a row for each slot and a bar for each span in which a trial held it.
 
-    The axis ends at ``longest`` (seconds), which is the same for all charts.
+    The lower bound of the makespan is a dashed line. The axis ends at ``longest`` (seconds), which
+    is the same for all charts of a page.
     """
     lanes = _lanes(simulation)
     left = CHARACTER * max(map(len, lanes.values())) + 12
@@ -101,7 +104,11 @@ def gantt(simulation: Simulation, outcome: ExperimentResult, longest: float) -> 
 
 
 def busy(simulation: Simulation, longest: float) -> Markup:
-    """Return a chart of busy devices over time: a line per policy, with means over equal parts."""
+    """Return a chart of the number of busy devices over time, with a line for each policy.
+
+    The time axis ends at ``longest`` (seconds). Each point of a line is the mean over an equal part
+    of the axis.
+    """
     most = len(simulation.devices)
     left = CHARACTER * len(str(most)) + 20
     plot_width = WIDTH - left - RIGHT
@@ -165,12 +172,15 @@ Bar = tuple[int, float, float, str]
 
 
 def _key(simulation: Simulation, trial: str) -> str:
-    """Return the id that determines a trial's colour: its study's if there are several studies."""
+    """Return the id by which the colour of a trial is looked up in ``colours``.
+
+    This is the id of the trial's study if there are several studies, otherwise the trial's id.
+    """
     return trial.rpartition("-")[0] if len(simulation.workload.studies) > 1 else trial
 
 
 def _joined(held: Iterable[Span], gap: float) -> list[Held]:
-    """Return the spans. Those of one trial in one slot are joined across gaps up to ``gap``."""
+    """Join spans of one trial on one slot across gaps of at most ``gap`` seconds."""
     joined: list[Held] = []
     for slot, trial, begin, end in sorted((s, t, begin, end) for t, _, s, begin, end in held):
         if joined and joined[-1][:2] == (trial, slot) and begin - joined[-1][3] <= gap:
@@ -202,7 +212,7 @@ def _bar(of: Bar, fill: str, lane: int, title: str) -> Markup:
 
 
 def _paths(bars: Sequence[Bar], fills: Sequence[str], lane: int) -> list[Markup]:
-    """Return many bars as SVG, with one shape for each colour."""
+    """Return many bars as SVG, with one ``path`` element for all bars of a colour."""
     paths: defaultdict[str, list[str]] = defaultdict(list)
     ends: dict[tuple[int, str], float] = {}
     for (lane_index, x, width, _), fill in sorted(zip(bars, fills, strict=True)):
@@ -216,7 +226,11 @@ def _paths(bars: Sequence[Bar], fills: Sequence[str], lane: int) -> list[Markup]
 
 
 def axis(left: float, plot_width: float, height: float, longest: float) -> list[Markup]:
-    """Return the time axis: its lines, its numbers, and its unit."""
+    """Return the time axis of a chart: grid lines, numbers, and the unit.
+
+    ``left``, ``plot_width`` and ``height`` are in pixels. ``longest`` is the end of the axis in
+    seconds.
+    """
     scale, unit = unit_of(longest)
     parts = []
     for tick in _ticks(longest / scale):
@@ -228,17 +242,20 @@ def axis(left: float, plot_width: float, height: float, longest: float) -> list[
 
 
 def text(kind: str, x: float, y: float, words: str) -> Markup:
-    """Return text at a place; ``kind`` is its class: ``m`` to centre it, ``e`` to end it there."""
+    """Return an SVG text at the point (``x``, ``y``).
+
+    ``kind`` is the CSS class: ``m`` centres the text at the point, ``e`` ends the text there.
+    """
     return element("text", words, class_=kind, x=x, y=y)
 
 
 def _ticks(high: float) -> list[float]:
-    """Return four to ten round numbers from 0 to ``high``."""
+    """Return round numbers from 0 to at most ``high``, for the ticks of an axis."""
     power = 10.0 ** math.floor(math.log10(high))
     step = next(each * power for each in (0.1, 0.2, 0.5, 1.0) if high / (each * power) <= 10)
     return [index * step for index in range(int(high / step) + 1)]
 
 
 def svg(height: float, parts: Iterable[Markup], what: str) -> Markup:
-    """Return the drawing of ``parts``; ``what`` describes it to readers who cannot see it."""
+    """Return the drawing of ``parts``; ``what`` is the description for screen readers."""
     return drawing(f"0 0 {WIDTH} {height:.0f}", parts, what)

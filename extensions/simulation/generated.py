@@ -1,9 +1,9 @@
 """Generates workloads: trials with speed curves of real trainings, in studies that come in bursts.
 
 The workloads are reproducible: instance k of a family depends only on ``Random(f"penstock {family}
-{k}")``. Speed curves are those of ``profiling.costs.reference_curves`` (our fits to measured
-trainings, including node boundaries), or synthetic curves for CPU cores, whose efficiency falls
-with every further core.
+{k}")``. The speed curves are the fits to measured trainings, including node boundaries, in
+``profiling.costs.reference_curves``. The family ``cores`` has synthetic curves for CPU cores, whose
+efficiency falls with every further core.
 
 Studies arrive in bursts, as jobs do in published traces of clusters. In Helios's cluster Venus (Hu
 et al., SC 2021), the variance of the number of arrivals in ten minutes is 15.4 times its mean; the
@@ -27,7 +27,7 @@ from .workload import StudyWork, TrialWork, Workload, shape_of, study_spec, wide
 
 Curves = Mapping[tuple[str, str], Family]
 
-#: Numbers of devices to draw from, some of them odd.
+#: Numbers of devices from which an instance draws, some of them odd.
 DEVICES = (4, 5, 7, 8, 11, 16, 16, 24, 32, 33, 48, 64)
 TRIALS = (4, 6, 8, 9, 12, 16, 27, 27, 40, 60, 81, 120, 200)
 #: Seconds of a resize, by application: larger models take longer. Pollux assumes 15 to 250 s.
@@ -45,18 +45,21 @@ BATCHES = {
     "imagenet": (200, 400, 800, 1600),
 }
 FAMILIES = ("cifar10", "deepspeech2", "yolov3", "imagenet", "mixed", "cores")
-#: The mean number of studies in a burst; see the module's docstring.
+#: The mean number of studies in a burst. The module's docstring derives this number.
 BURST = 8.2
-#: The most studies. A larger number is most likely a typing error.
+#: The most studies of a generated workload. A larger number is most likely a typing error.
 MAX_COUNT = 1_000
-#: Device time that all studies need with each trial on one device, divided by the available device
-#: time.
+#: The load: device time that all trials need on one device each, divided by the device time that is
+#: available while the studies arrive.
 LOAD = 0.7
 
 
 @dataclass(frozen=True)
 class Instance:
-    """Trials to place. ``price`` is the seconds of a resize; ``about`` describes the draw."""
+    """A set of trials to place on a number of devices.
+
+    ``price`` is the seconds of a resize. ``about`` describes the random draw in words.
+    """
 
     name: str
     devices: int
@@ -66,10 +69,13 @@ class Instance:
 
 
 def generated(family: str, devices: int, *, seed: int = 0, count: int = 1) -> Workload:
-    """Return ``count`` studies of a family, which arrive in bursts; equal for equal arguments.
+    """Return a workload of ``count`` studies of a family, which arrive in bursts.
+
+    ``devices`` is the number of devices for which the trials and the load are drawn. Equal
+    arguments give equal workloads.
 
     Raises:
-        UsageError: the family is not one of ``FAMILIES``, or ``count`` is out of its range.
+        UsageError: ``family`` is not in ``FAMILIES``, or ``count`` is not from 1 to ``MAX_COUNT``.
     """
     if family not in FAMILIES:
         raise UsageError.refuse("generated", family, ", ".join(FAMILIES))
@@ -96,19 +102,19 @@ def generated(family: str, devices: int, *, seed: int = 0, count: int = 1) -> Wo
 
 
 def _burst(rng: Random) -> int:
-    """Return the size of a burst: a geometric random number, at least 1."""
+    """Return the number of studies in a burst: a geometric random number of at least 1."""
     return 1 + int(math.log(1 - rng.random()) / math.log(1 - 1 / BURST))
 
 
 def instances(each: int, curves: Curves) -> Iterator[Instance]:
-    """Yield ``each`` instances of every family."""
+    """Yield the first ``each`` instances of every family, with the speed curves ``curves``."""
     for family in FAMILIES:
         for k in range(each):
             yield instance(family, k, curves)
 
 
 def instance(family: str, number: int, curves: Curves) -> Instance:
-    """Return instance ``number`` of a family."""
+    """Return the instance of a family with this number, with speed curves from ``curves``."""
     rng = Random(f"penstock {family} {number}")  # noqa: S311 - a workload is no secret
     devices, trials = rng.choice(DEVICES), rng.choice(TRIALS)
     work, price, about = _sampled(rng, family, devices, trials, curves)
@@ -118,7 +124,7 @@ def instance(family: str, number: int, curves: Curves) -> Instance:
 def _sampled(
     rng: Random, family: str, devices: int, trials: int, curves: Curves
 ) -> tuple[tuple[TrialWork, ...], float, str]:
-    """Return random trials, the seconds of a resize, and a description."""
+    """Return random trials of a family, the seconds of a resize, and a description of the draw."""
     most = rng.choice((9, 27, 81))
     budgets = rng.choice(("equal", "hyperband", "uniform"))
     deviation = rng.choice((0.1, 0.3, 0.6))
@@ -165,7 +171,7 @@ def _trained(family: Family, batch: int, devices: int) -> tuple[Shape, float]:
 
 
 def _cores(rng: Random, devices: int) -> Shape:
-    """Return a speed curve by Amdahl's law with an additional cost for each further core."""
+    """Return a random speed curve for CPU cores: Amdahl's law plus a cost for each further core."""
     serial, cost = rng.choice((0.02, 0.1, 0.3)), rng.choice((0.0, 0.01, 0.03))
     return tuple(
         (width, serial + (1 - serial) / width + cost * (width - 1))

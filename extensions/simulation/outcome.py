@@ -1,6 +1,6 @@
-"""The outcomes of a workload under one policy and under several, as plain values.
+"""The results of a simulated workload under each policy, as plain values.
 
-``extensions.simulation.experiment`` computes them; tables, pages and charts show them.
+``extensions.simulation.experiment`` computes the results. Tables, pages and charts show them.
 """
 
 from __future__ import annotations
@@ -22,34 +22,35 @@ class ExperimentResult:
     policy: str
     #: The time at which the last study ended.
     makespan: float
-    #: The least makespan of any plan for the epochs that were trained here.
+    #: A lower bound of the makespan of any plan that trains the same epochs.
     bound: float
-    #: The part (0 to 1) of the devices' time, until the makespan, in which they trained.
+    #: The fraction (0 to 1) of the devices' time in which they trained, from 0 to the makespan.
     utilisation: float
-    #: Mean times of trials: until their start, of waiting, and until their completion.
+    #: Mean delays of the trials: time until the first step, time spent waiting, time until
+    #: completion.
     delays: Delays
     #: The mean time from a study's arrival to its last epoch.
     response: float
-    #: Number of times that a trial continued at another width.
+    #: Number of resizes: a trial continued on another number of devices than before.
     resizes: int
     #: All accepted epochs, in order.
     epochs: tuple[AcceptedEpoch, ...]
-    #: Number of times that a trial ran out of memory because of other trials.
+    #: Number of attempts that ran out of memory because other trials were on the device.
     out_of_memory: int = 0
-    #: The part of the devices' memory, until the makespan, that running trials needed; None if
-    #: memory is not limited.
+    #: The fraction (0 to 1) of the devices' memory that running trials needed, from 0 to the
+    #: makespan. It is None if a device has no memory limit.
     memory: float | None = None
-    #: The reason for each time that a user's policy gave no plan.
+    #: The reasons, one for each time that the policy failed and gave no plan.
     planless: tuple[str, ...] = ()
 
     @property
     def ratio(self) -> float:
-        """The makespan divided by the bound."""
+        """The makespan divided by the lower bound; 1.0 would be a perfect plan."""
         return self.makespan / self.bound
 
     @property
     def ended(self) -> Completion:
-        """The completion times of the trials, all of which are over."""
+        """The completion times of the trials. All trials are over at the end of a simulation."""
         assert self.delays.completion is not None
         return self.delays.completion
 
@@ -61,7 +62,10 @@ class ExperimentResult:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """A workload, its simulated devices, and its outcome under each policy."""
+    """A workload, the simulated devices, and the result under each policy.
+
+    ``known`` is True if policies knew the speed curves from the start.
+    """
 
     workload: Workload
     devices: tuple[Device, ...]
@@ -69,7 +73,7 @@ class Simulation:
     known: bool
 
     def facts(self) -> dict[str, Any]:
-        """Return the figures of the simulation as plain values."""
+        """Return the figures of the simulation as plain values, for JSON."""
         return {
             "simulated": True,
             "workload": self.workload.name,
@@ -104,7 +108,7 @@ class Simulation:
         }
 
     def notes(self) -> tuple[str, ...]:
-        """Return sentences on assumptions behind the figures that the workload does not state."""
+        """Return sentences on assumptions and failures that a reader of the figures has to know."""
         failed = [
             f"{each.policy} gave no plan {count(len(each.planless), 'time')}, and the previous"
             f" plan stayed in force: it {each.planless[-1]}"
@@ -117,7 +121,11 @@ class Simulation:
         return (*self.workload.assumed, *self.uneven(), *shared, *self.unseen(), *failed)
 
     def uneven(self) -> tuple[str, ...]:
-        """Return a note if policies have different bounds because other trials were stopped."""
+        """Return a note if the tuner stopped different trials under different policies.
+
+        In this case the policies have trained different numbers of epochs, and so have different
+        bounds.
+        """
         epochs = [len(each.epochs) for each in self.outcomes]
         if min(epochs) == max(epochs):
             return ()
@@ -127,7 +135,10 @@ class Simulation:
         return (f"{note} epochs. Each policy has a bound of its own, so compare makespans",)
 
     def unseen(self) -> tuple[str, ...]:
-        """Return a note for each policy under which epochs ran that were never recorded."""
+        """Return a note for each policy under which epochs ran that were never recorded.
+
+        The result is empty if no trial of the workload has recorded times.
+        """
         work = self.workload
         if not any(trial.levels for study in work.studies for trial in study.trials):
             return ()

@@ -1,13 +1,14 @@
 """Turns a finished study into a workload, to simulate how it would run on other devices.
 
-Simulated trial k is the study's trial k: each of its epochs takes the recorded seconds and has the
-recorded value. The strategy decides again from these values, in the order in which they arrive in
-the simulation. An epoch that was never trained takes the mean seconds of its trial, and has the
-trial's last value. Seconds at widths that were not measured come from the fitted model.
+Trial k of the simulation is trial k of the study. Each of its epochs takes the recorded seconds and
+has the recorded value. The strategy decides again from these values, in the order in which they
+arrive in the simulation. An epoch that was never trained takes the mean seconds of its trial, and
+has the trial's last value. Seconds at widths that were not measured come from a fitted model.
 
-If trials have epochs in common, they keep their hyperparameters, so that the simulated engine finds
-these epochs again. An epoch that was taken over takes as long as in the trial that trained it.
-Replicates do not keep their hyperparameters: the epochs that they took over take no time.
+If trials have epochs in common, the trials keep their hyperparameters, so that the simulated engine
+finds these epochs again. An epoch that a trial took over from another trial takes as long as in the
+trial that trained it. Replicates do not keep their hyperparameters, and the epochs that they took
+over take no time.
 """
 
 from __future__ import annotations
@@ -37,16 +38,20 @@ if TYPE_CHECKING:
     from ...profiling.costs.throughput import Shape
     from ...scheduler.model.study import StudySpec
 
-#: Seconds. A longer gap between two segments on a device is taken as waiting and not as overhead.
+#: Seconds. A longer gap between two segments on a device counts as waiting, not as overhead.
 MAX_OVERHEAD = 1.0
 
 
 def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> Workload:
-    """Return ``study`` as a workload. A trial has up to ``max_width`` devices, or as recorded.
+    """Return the finished study ``study`` as a workload.
+
+    A simulated trial has up to ``max_width`` devices, or as many as the study allowed if it is
+    None.
 
     Raises:
-        UsageError: the study is not over, has no epoch, took over epochs from other studies, or
-            forks trials (``pbt``): the values of a forked trial depend on its source.
+        UsageError: the study is not over, has no epoch, or took over epochs from other studies. The
+            error is also raised if the study forks trials (``pbt``), since the values of a forked
+            trial depend on its source.
     """
     spec = spec_from_json(study.spec_json)
     if study.finished_at is None:
@@ -102,10 +107,10 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
 
 
 def _fused_times(reader: Reader, study: str) -> tuple[GroupSlowdown, dict[tuple[str, int], float]]:
-    """Return the slowdown of fused groups, and the seconds alone by trial and epoch.
+    """Return the slowdown of fused groups, and the seconds of an epoch alone by trial and epoch.
 
-    Both cover only epochs of fused groups and epochs whose batches were read once for several
-    trials.
+    A fused group is a set of trials trained together in one pass. Both results cover only epochs of
+    fused groups and epochs whose batches were read once for several trials.
     """
     alone: dict[tuple[str, int], float] = {}
     ratios: dict[int, list[float]] = defaultdict(list)
@@ -118,7 +123,10 @@ def _fused_times(reader: Reader, study: str) -> tuple[GroupSlowdown, dict[tuple[
 
 
 def _as_if_trained(epochs: Iterable[EpochRow]) -> Iterator[EpochRow]:
-    """Yield the epochs. Those taken over have the seconds and devices of their training."""
+    """Yield the epochs, with the times that they would have if no epoch had been taken over.
+
+    An epoch that was taken over gets the seconds and the devices of the training that it came from.
+    """
     row_of = {(row.trial, row.epoch): row for row in epochs}
     for row in row_of.values():
         source = row_of.get((row.taken_from, row.epoch), row)
@@ -128,9 +136,10 @@ def _as_if_trained(epochs: Iterable[EpochRow]) -> Iterator[EpochRow]:
 def _spec(
     spec: StudySpec, trials: int, max_width: int | None, *, merges: bool, fuses: bool
 ) -> StudySpec:
-    """Return ``spec`` with a contract that needs no code, no state and no sampler.
+    """Return ``spec`` with a contract that needs no code and no state, and without its sampler.
 
-    ``fuses``: the trials may be trained together, so the study keeps its contract.
+    With ``fuses``, the trials may be trained together, so the study keeps its contract. With
+    ``merges``, trials may have epochs in common, so the study keeps its space and conditions.
     """
     plain = replace(
         spec,
@@ -150,7 +159,11 @@ def _spec(
 
 
 def _shape(epochs: Iterable[EpochRow], widest: int) -> tuple[Shape, list[str]]:
-    """Return the seconds by width as ratios, and sentences about widths that were not measured."""
+    """Return the ratios of seconds by width, and sentences about widths that were not measured.
+
+    The ratio of a width is the seconds of an epoch on that many devices, divided by the seconds on
+    one.
+    """
     seconds: dict[int, list[float]] = defaultdict(list)
     for row in epochs:
         if not row.taken_from:
@@ -170,7 +183,10 @@ def _shape(epochs: Iterable[EpochRow], widest: int) -> tuple[Shape, list[str]]:
 def _trials(
     curves: Sequence[Sequence[EpochRow]], shape: Shape, worst: float
 ) -> tuple[TrialWork, ...]:
-    """Return each trial as recorded. Without epochs, it has the mean time and the worst value."""
+    """Return the work of each trial as it was recorded.
+
+    A trial without epochs gets the mean time of all trials and the value ``worst``.
+    """
     factors = dict(shape)
     trained = [[row for row in rows if not row.taken_from] for rows in curves]
     means = [fmean(_levels(rows, factors)) if rows else None for rows in trained]
@@ -189,12 +205,19 @@ def _trials(
 
 
 def _levels(rows: Iterable[EpochRow], factors: Mapping[int, float]) -> tuple[float, ...]:
-    """Return the seconds that each epoch would take on one device."""
+    """Return the seconds that each epoch would take on one device.
+
+    ``factors`` has the ratio by width, as in ``TrialWork.shape``.
+    """
     return tuple(max(row.seconds, 1e-6) / factors[row.width] for row in rows)
 
 
 def _gaps(epochs: Iterable[EpochRow]) -> list[float]:
-    """Return the seconds from each segment's last step to the next segment's first on a slot."""
+    """Return the seconds between consecutive segments on the same slot.
+
+    A gap lasts from the last step of a segment to the first step of the next segment. Gaps longer
+    than ``MAX_OVERHEAD`` are left out.
+    """
     slots: dict[tuple[str, int], list[EpochRow]] = defaultdict(list)
     for row in epochs:
         for slot in () if row.taken_from else row.members:
@@ -209,7 +232,10 @@ def _gaps(epochs: Iterable[EpochRow]) -> list[float]:
 
 
 def _resizes(curves: Iterable[Sequence[EpochRow]]) -> list[float]:
-    """Return the seconds from a trial's last step at one width to its first at another width."""
+    """Return the seconds of each resize of a trial.
+
+    A resize lasts from a trial's last step at one width to its first step at another width.
+    """
     return [
         after.begin - before.at
         for rows in curves

@@ -1,6 +1,6 @@
-"""Runs the real engine and runner under simulated time, on simulated devices.
+"""Runs the project's real scheduler engine and runner on simulated devices, under simulated time.
 
-Nothing is trained, and nothing waits for real time.
+No model is trained, and the clock jumps to the next report without a real wait.
 """
 
 from __future__ import annotations
@@ -37,17 +37,18 @@ from ...scheduler.strategies.registry import AnyStrategy, make_strategy
 from .devices.device_memory import UNKNOWN, MemoryNeed
 from .devices.transport import OVERHEAD, SimulatedTransport, SimulatedWork
 
-#: Simulated seconds between two surveys of the devices.
+#: Simulated seconds between two surveys, in which the runner asks the transport for its devices.
 SURVEY_EVERY = 60.0
-#: Studies whose arrivals differ by less than this (simulated seconds) arrive together.
+#: Simulated seconds. Studies whose arrivals differ by less than this arrive together.
 INSTANT = 1e-6
 
 
 def _tell_footprints(runner: Runner, needs: Callable[[Segment], MemoryNeed], now: float) -> None:
-    """Report trials' memory needs to the engine, as trainers that have measured them do.
+    """Report trials' memory needs to the engine, as real trainers do after they have measured them.
 
-    Without these reports, the engine would assume for each trial its seat's part of the lane's
-    memory.
+    ``needs`` returns the memory need of a segment's trial. Trials whose need the engine already
+    knows are left out. Nothing is reported while no trial trains. Without these reports, the engine
+    would assume that each trial needs the memory of its lane divided by the number of seats.
     """
     state = runner.engine.state
     reporter = next((each for each in state.attempts.values() if not each.segment.widths), None)
@@ -69,9 +70,11 @@ def _tell_footprints(runner: Runner, needs: Callable[[Segment], MemoryNeed], now
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """A simulated run: its events and its accepted epochs in order, and the engine at the end.
+    """The result of a simulated run.
 
-    ``makespan`` is the time at which the last study ended, in simulated seconds.
+    ``trace`` has all events and ``epochs`` has all accepted epochs, both in order. ``makespan`` is
+    the time at which the last study ended, in simulated seconds. ``engine`` is the engine after the
+    run.
     """
 
     trace: tuple[Event, ...]
@@ -101,18 +104,21 @@ def simulate(
     tell: Callable[[float, int], None] = lambda now, epochs: None,
     clock: SimulatedClock | None = None,
 ) -> Simulated:
-    """Run ``studies`` on ``devices`` under simulated time.
+    """Run ``studies`` on ``devices`` under simulated time, and return the result.
 
-    ``cross_study``: ``policy`` orders the trials of all studies; by default this is looked up among
-    our own policies. ``costs`` and ``sharing`` are the engine's knowledge at the start.
-    ``strategies`` makes the strategy of each study. ``arrivals`` are the times of submission by
-    study id, 0 by default. ``enqueued`` are the configurations that each study tries first.
-    ``needs`` returns the memory need of a segment's trial; by default nothing is needed.
-    ``group_slowdown`` returns the time of an epoch in a fused group, divided by its time alone,
-    from a study and the size of the group. ``watts`` returns the watts of each device in an epoch
-    of a trial, or 0 if they are not measured. ``prices`` has the price of a device-hour by kind of
-    device. ``tell`` is called repeatedly with the simulated time and the number of epochs trained.
+    ``work`` gives the seconds and the metric of each epoch. ``cross_study`` is True if ``policy``
+    orders the trials of all studies together; if it is None, the built-in policies are looked up.
+    ``costs`` and ``sharing`` are what the engine knows at the start. ``strategies`` makes the
+    strategy of each study. ``arrivals`` has the time of submission by study id, 0 by default.
+    ``enqueued`` has the configurations that each study tries first, by study id. ``overhead`` is
+    the seconds from a dispatch to the first step. ``needs`` returns the memory need of a segment's
+    trial; by default no trial needs memory. ``group_slowdown`` takes a study and the size of a
+    fused group, and returns the time of an epoch in that group divided by the time of the epoch
+    alone. ``watts`` takes a trial and an epoch, and returns the watts of each device in that epoch,
+    or 0 if the power is not measured. ``prices`` has the price of a device-hour by kind of device.
+    ``tell`` is called repeatedly with the simulated time and the number of epochs trained.
     ``clock`` gives the simulated time; the default clock stands still while the engine decides.
+
     Raises BackendError if the studies are not over after ``longest`` simulated seconds.
     """
     # Nobody is told of what only may be.

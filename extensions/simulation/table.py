@@ -1,4 +1,4 @@
-"""Shows a simulation on the terminal: two tables with a row for each policy, and assumptions."""
+"""Prints a simulation on the terminal: two tables with a row for each policy, then assumptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .outcome import Simulation
 
 
 def simulation_view(of: Simulation) -> RenderableType:
-    """Return the tables, with a headline above and the assumptions below."""
+    """Return the tables of a simulation, with a headline above and the assumptions below."""
     several = len(of.workload.studies) > 1
     limited = any(each.memory is not None for each in of.outcomes)
     further = ["response"] * several + ["resizes"] + ["memory", "out of it"] * limited
@@ -53,7 +53,7 @@ def _table(*titles: str) -> Table:
 
 
 def headline(of: Simulation) -> str:
-    """Return one line that names the simulated workload and devices."""
+    """Return one line that names the simulated workload and says on how many devices it ran."""
     studies = of.workload.studies
     trials = sum(len(study.trials) for study in studies)
     much = count(trials, "trial")
@@ -64,7 +64,10 @@ def headline(of: Simulation) -> str:
 
 
 class Progress:
-    """Shows a simulation's progress on one line of standard error, if that is a terminal."""
+    """A line on standard error that shows the progress of a simulation.
+
+    The line is shown only if standard error is a terminal.
+    """
 
     def __init__(self) -> None:
         self._status = PlainConsole(stderr=True, highlight=False).status("")

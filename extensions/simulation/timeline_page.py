@@ -1,6 +1,7 @@
-"""Writes a simulation as one HTML file, with charts of devices and of waiting for each policy.
+"""Writes a simulation to one HTML file, with charts of devices and of waiting for each policy.
 
-The page has the same style and footer as reports. Its charts are SVG, so it needs no library.
+The page has the same style and footer as reports. Its charts are SVG, so the page needs no chart
+library.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .waits import MAX_LANES, waits_chart
 
 
 def write_simulation(simulation: Simulation, path: Path) -> Path:
-    """Write the page to ``path`` and return the path. The folder is created if needed.
+    """Write the page to ``path`` and return ``path``. Missing folders on the way are created.
 
     Raises UsageError if the page cannot be written.
     """
@@ -29,7 +30,7 @@ def write_simulation(simulation: Simulation, path: Path) -> Path:
 
 
 def render(simulation: Simulation, now: datetime) -> str:
-    """Return the page as text; ``now`` is the time of its creation."""
+    """Return the page of a simulation as HTML; ``now`` is the time of its creation."""
     outcomes, work, colour_of = simulation.outcomes, simulation.workload, colours(simulation)
     longest = max(each.makespan for each in outcomes)
     many = sum(len(study.trials) for study in work.studies) > MAX_LANES

@@ -1,9 +1,9 @@
-"""The waits of each trial in a simulation: the trials it waited for, the reasons, and a chart.
+"""Computes which trials each trial of a simulation waited for, and why, and draws a chart of them.
 
 A trial waits from its study's arrival to its first epoch, and between two epochs of one rung. It
-waits *for* the trials that ran meanwhile on the device that it then got. The reason is found from
-the workload's times by the policy's rule. There is a separate reason for a trial that was ahead
-only because its epoch had already started.
+waits *for* the trials that ran meanwhile on the device that it then got. The reason is worked out
+from the workload's times and the rule by which the policy orders trials. A trial that was ahead
+only because its epoch had already started has a reason of its own (``BEGUN``).
 """
 
 from __future__ import annotations
@@ -27,16 +27,20 @@ from .gantt import BELOW, CHARACTER, RIGHT, WIDTH, axis, colour, svg, text
 from .outcome import ExperimentResult, Simulation
 from .simulator import INSTANT
 
-#: The most trials in a chart: those that waited longest.
+#: The most trials in a chart. If more trials waited, the chart shows those that waited longest.
 MAX_LANES = 40
-#: The height of a lane (pixels).
+#: The height of the row of one trial in the chart, in pixels.
 LANE = 16
-#: The reason if a trial arrived during another trial's epoch.
+#: The reason for a wait if the trial's study arrived during another trial's epoch.
 BEGUN = "its epoch had begun"
 
 
 class Wait(NamedTuple):
-    """From ``begin`` to ``end`` (simulated seconds), ``trial`` waited while ``ahead`` ran."""
+    """The time from ``begin`` to ``end`` in which ``trial`` waited while ``ahead`` ran.
+
+    ``trial`` and ``ahead`` are ids of trials, the times are simulated seconds, and ``why`` is the
+    reason in words.
+    """
 
     trial: str
     ahead: str
@@ -46,7 +50,7 @@ class Wait(NamedTuple):
 
 
 def waits(simulation: Simulation, outcome: ExperimentResult) -> list[Wait]:
-    """Return all waits under one policy during which another trial ran."""
+    """Return all waits of trials under the policy of ``outcome`` during which another trial ran."""
     arrives = {study.spec.id: study.arrives for study in simulation.workload.studies}
     rungs = {s.spec.id: {*pauses_of(s.spec.strategy)} for s in simulation.workload.studies}
     turns = _turns(simulation, outcome)
@@ -72,7 +76,10 @@ def waits(simulation: Simulation, outcome: ExperimentResult) -> list[Wait]:
 
 
 def _turns(simulation: Simulation, outcome: ExperimentResult) -> dict[int, list[Span]]:
-    """Return the spans of each epoch's turns, by the ``id`` of the epoch's row."""
+    """Return the spans in which each epoch ran, by the ``id`` of the epoch's row.
+
+    An epoch that takes turns with others in a lane has a span for each of its turns.
+    """
     seats = {device.name: device.seats for device in simulation.devices}
     return dict(zip(map(id, outcome.epochs), epoch_spans(outcome.epochs, seats), strict=True))
 
@@ -92,9 +99,10 @@ def _within(gap: Span, spans: Sequence[Span]) -> Iterator[Span]:
 
 
 def _joined(in_gap: list[Wait]) -> Iterator[Wait]:
-    """Yield waits for consecutive epochs of one trial as one wait, with the first reason.
+    """Join the waits of one gap for consecutive epochs of one trial, and yield the joined waits.
 
-    Waits for an epoch that had already started stay separate, since no policy had a choice there.
+    A joined wait has the reason of its first part. Waits for an epoch that had already started stay
+    separate, since no policy had a choice there.
     """
     in_gap.sort(key=lambda each: (each.begin, each.end))
     for _, group in groupby(in_gap, key=lambda each: (each.ahead, each.why == BEGUN)):
@@ -109,7 +117,10 @@ def _why(
     trial: str,
     row: AcceptedEpoch,
 ) -> str:
-    """Return the reason why the epoch ``row`` of another trial was ahead of ``trial``."""
+    """Return the reason for which ``row``, an epoch of another trial, ran before ``trial``.
+
+    ``chains`` has the epochs of each trial in order.
+    """
     began = row.begin
     own_study = simulation.workload.by_id[_study(trial)]
     other = simulation.workload.by_id[_study(row.trial)]
@@ -135,12 +146,18 @@ def _why(
 
 
 def _left(chain: list[AcceptedEpoch], at: float) -> float:
-    """Return the seconds for which a trial still trains after ``at``."""
+    """Return the seconds that the epochs of a trial take after the time ``at``.
+
+    ``chain`` has all epochs of the trial.
+    """
     return sum(row.seconds for row in chain if row.at > at)
 
 
 def _had(chain: list[AcceptedEpoch], at: float) -> float:
-    """Return the device-seconds that a trial has trained until ``at``."""
+    """Return the device-seconds that a trial has been trained until the time ``at``.
+
+    ``chain`` has all epochs of the trial.
+    """
     return sum(row.seconds * len(row.members) for row in chain if row.at <= at)
 
 
@@ -149,7 +166,7 @@ def _study(trial: str) -> str:
 
 
 def waits_chart(simulation: Simulation, outcome: ExperimentResult, longest: float) -> Markup:
-    """Draw a lane for each trial as SVG: thick bars for running, thin bars for waiting.
+    """Draw a row for each trial as SVG: thick bars where the trial ran, thin bars where it waited.
 
     A thin bar has the colour of the trial that ran meanwhile, and its description names that trial
     and the reason. The axis ends at ``longest`` (seconds). The result is empty if no trial waited

@@ -1,4 +1,4 @@
-"""Workloads as plain values: the studies that a simulation runs, and the times of training."""
+"""Workloads as plain values: the studies that a simulation runs, and the durations of training."""
 
 from __future__ import annotations
 
@@ -26,31 +26,33 @@ from ...scheduler.strategies.registry import AnyStrategy, make_strategy
 from .devices.device_memory import UNKNOWN, MemoryNeed
 from .devices.transport import OVERHEAD
 
-#: Number of steps of an epoch if the workload does not state it.
+#: Number of training steps in an epoch for which the workload states none.
 STEPS_PER_EPOCH = 200
-#: The name of the step function's parameter in studies whose trials have epochs in common.
+#: The name of the hyperparameter that is a step function of the epoch, in studies whose trials have
+#: epochs in common.
 PIECES = "x"
-#: The space of studies whose trials depend on no parameter.
+#: The search space of studies in which no trial depends on a hyperparameter.
 SPACE = (("x", distribution_to_json(FloatDistribution(0.0, 1.0))),)
 
 
 @dataclass(frozen=True, slots=True)
 class TrialWork:
-    """The durations and results of one trial's training."""
+    """The durations and results of one trial's simulated training."""
 
     #: Seconds of an epoch on one device.
     level: float
-    #: The time of an epoch by width, divided by the time on one device. It has every width from 1
-    #: on. Devices beyond its largest width gain nothing.
+    #: Pairs of a width (number of devices) and the time of an epoch divided by the time on one
+    #: device. All widths from 1 on are present. Devices beyond the largest width bring no gain.
     shape: Shape
-    #: The trial's own number of epochs, if the study has budgets.
+    #: The number of epochs for which the trial is trained, if its ``StudyWork`` has ``budgets``.
     epochs: int = 0
-    #: Seconds of the trial's first epochs on one device, in order. Later epochs take ``level``.
+    #: Seconds of the trial's first epochs on one device, in order. Later epochs take ``level``
+    #: seconds.
     levels: tuple[float, ...] = ()
-    #: The study's metric after the trial's first epochs, in order. Later epochs have the last
-    #: value.
+    #: The study's metric after each of the trial's first epochs, in order. Later epochs have the
+    #: last of these values.
     values: tuple[float, ...] = ()
-    #: The trial's hyperparameters, as far as they help to predict its level.
+    #: The hyperparameters of the trial that help to predict its ``level``.
     params: Params = ()
     #: Number of steps of an epoch.
     steps: int = STEPS_PER_EPOCH
@@ -63,15 +65,16 @@ class TrialWork:
         return level * self.shape[min(width, len(self.shape)) - 1][1]
 
     def value(self, epoch: int) -> float:
-        """Return the metric after ``epoch``; 0 if the trial has no values."""
+        """Return the metric after ``epoch`` (from 1), or 0 if the trial has no values."""
         return self.values[min(epoch, len(self.values)) - 1] if self.values else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class StudyWork:
-    """A study that arrives after ``arrives`` seconds. Its trial number k is ``trials[k]``.
+    """A study that arrives after ``arrives`` simulated seconds.
 
-    With ``budgets`` each trial is trained for its own number of epochs, whatever the strategy.
+    ``trials[k]`` is the work of trial number k. With ``budgets``, each trial is trained for its own
+    number of epochs, and the strategy of ``spec`` is not used.
     """
 
     spec: StudySpec
@@ -88,31 +91,33 @@ class Workload:
 
     name: str
     studies: tuple[StudyWork, ...]
-    #: Seconds that a resize takes.
+    #: Seconds that a trial needs to continue on another number of devices (a resize).
     resize: float = 0.0
     #: Seconds from a dispatch to the first step, and from the last step to the report.
     overhead: float = OVERHEAD
-    #: The kind of device on which the times hold; empty for any.
+    #: The kind of device on which the times were measured; empty if the times hold on any kind.
     kind: str = ""
     #: A description for readers of the results.
     about: str = ""
-    #: Sentences about values that were not measured.
+    #: Sentences about values that were assumed because they were not measured.
     assumed: tuple[str, ...] = ()
-    #: The time of an epoch with 2, 3, ... trials on its device, divided by its time alone.
+    #: The slowdown of an epoch with 2, 3, ... trials on its device: its time divided by its time
+    #: alone.
     sharing: tuple[float, ...] = ()
 
     def slowdown(self, at_work: int) -> float:
-        """Return an epoch's time if ``at_work`` trials share its device, divided by its time alone.
+        """Return the slowdown of an epoch if ``at_work`` trials share its device.
 
-        The factor comes from ``sharing``. For more trials than ``sharing`` has, it grows in
-        proportion to their number.
+        The slowdown is the epoch's time divided by its time alone, and comes from ``sharing``. For
+        more trials than ``sharing`` covers, the slowdown grows in proportion to the number of
+        trials.
         """
         factors = (1.0, *self.sharing)
         return factors[min(at_work, len(factors)) - 1] * max(1.0, at_work / len(factors))
 
     @cached_property
     def by_id(self) -> dict[str, StudyWork]:
-        """The studies by id."""
+        """The work of each study, by the study's id."""
         return {study.spec.id: study for study in self.studies}
 
     @property
@@ -124,9 +129,10 @@ class Workload:
         }
 
     def trial(self, study: str, trial: str) -> TrialWork:
-        """Return the work of the trial with this id.
+        """Return the work of the trial with the id ``trial`` in the study with the id ``study``.
 
-        Forked trials reuse the work of the first trials, in order.
+        A forked trial, whose number is beyond the trials of the workload, has the work of one of
+        these.
         """
         trials = self.by_id[study].trials
         return trials[number_of(trial) % len(trials)]
@@ -140,7 +146,7 @@ class Workload:
         return self.trial(segment.trial.rpartition("-")[0], segment.trial).memory
 
     def peaks(self, kinds: Collection[str]) -> SharingTable:
-        """Return the engine's memory table, with the peak of the largest trial of each study.
+        """Return a table in which the engine finds the peak memory of each study's largest trial.
 
         ``kinds`` are the kinds of devices in the table.
         """
@@ -152,7 +158,7 @@ class Workload:
         return table
 
     def strategy(self, spec: StudySpec) -> AnyStrategy:
-        """Return a new strategy for one of the workload's studies."""
+        """Return a new strategy for the study of this workload that ``spec`` describes."""
         study = self.by_id[spec.id]
         if not study.budgets:
             return make_strategy(spec)
@@ -167,12 +173,12 @@ class SimulatedTraining:
     workload: Workload
 
     def epoch(self, dispatch: Dispatch, spec: StudySpec, epoch: int) -> tuple[float, float]:
-        """Return the epoch's seconds on the segment's devices, and its metric."""
+        """Return the seconds of the epoch on the devices of the segment, and its metric."""
         trial = self.workload.trial(spec.id, dispatch.segment.trial)
         return trial.seconds(epoch, len(dispatch.segment.members)), trial.value(epoch)
 
     def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
-        """Return the seconds of a resize in the workload."""
+        """Return the seconds of a resize, which are the same for all trials of a workload."""
         return self.workload.resize
 
     def steps(self, dispatch: Dispatch, spec: StudySpec) -> int:
@@ -186,22 +192,22 @@ class SimulatedTraining:
 
 @dataclass(slots=True)
 class Budgets(FullBudget):
-    """A strategy with one group of trials, each of which has its own budget."""
+    """A strategy that trains each trial for its own number of epochs and never stops a trial."""
 
     budgets: tuple[int, ...] = ()
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """Enter each trial up to its own budget."""
+        """Return a group that trains each trial up to its own number of epochs."""
         return tuple(Entry(trial, self.budgets[number_of(trial)]) for trial in trials)
 
 
 @dataclass
 class KnownCosts(CostTable):
-    """A cost table that knows the times of a workload from the start.
+    """A cost table that knows the times of a workload from the start and learns nothing.
 
-    With it, policies are compared without the effect of learning. ``beliefs`` are factors by which
-    its estimates for some trials are wrong. ``error`` is the uncertainty that it states (standard
-    deviation of the logarithm).
+    With this table, policies are compared without the effect of learning. ``beliefs`` has, by
+    trial, a factor by which the estimate for the trial is wrong. ``error`` is the uncertainty that
+    the table states (standard deviation of the logarithm).
     """
 
     workload: Workload = field(default_factory=lambda: Workload("nothing", ()))
@@ -223,7 +229,7 @@ class KnownCosts(CostTable):
         """Do nothing, since the workload's ratios are known."""
 
     def group_slowdown(self, study: str, size: int) -> float:
-        """Return the workload's slowdown of a fused group."""
+        """Return the slowdown of a fused group of ``size`` trials, as the workload states it."""
         return self.workload.group_slowdown(study, size)
 
     def group_slowdown_is_known(self, study: str) -> bool:
@@ -231,7 +237,10 @@ class KnownCosts(CostTable):
         return True
 
     def worthwhile(self, study: str) -> int:
-        """Return the size of a fused group that is worthwhile by the workload's ratios."""
+        """Return the size of a fused group that is worthwhile by the ratios in the workload.
+
+        The result is 1 if the workload states no ratios for the study.
+        """
         ratios = self.workload.by_id[study].group_slowdown.ratios
         return GroupSlowdown(rehearsed=ratios).worthwhile() if ratios else 1
 
@@ -263,7 +272,10 @@ class KnownCosts(CostTable):
     def expected(
         self, study: str, trial: str, widest: int, features: tuple[float, ...] = ()
     ) -> Expected:
-        """Return the workload's seconds, multiplied by the trial's factor in ``beliefs``."""
+        """Return the workload's times for a trial on one to ``widest`` devices.
+
+        The time on one device is multiplied by the factor that ``beliefs`` has for the trial.
+        """
         trial_work = self.workload.trial(study, trial)
         level = trial_work.level * self.beliefs.get(trial, 1.0)
         shape = trial_work.shape[:widest]
@@ -271,9 +283,10 @@ class KnownCosts(CostTable):
 
 
 def shape_of(points: Iterable[tuple[int, float]], widest: int | None = None) -> tuple[float, Shape]:
-    """Return an epoch's seconds on one device, and the shape of a (width, seconds) curve.
+    """Return an epoch's seconds on one device, and the shape of a curve of (width, seconds) points.
 
-    Widths in the curve keep their values. The values of other widths, up to the curve's largest (or
+    The shape has the seconds at each width, divided by the seconds on one device. Widths in
+    ``points`` keep their values. The values of other widths, up to the largest in ``points`` (or
     ``widest``), come from the fitted model (``profiling.costs.fitting``).
     """
     seconds_of = dict(points)
@@ -297,12 +310,12 @@ def study_spec(
     pieces: Mapping[int, Sequence[Scalar]] | None = None,
     fuses: bool = False,
 ) -> StudySpec:
-    """Return a study of ``trials`` trials, each on at most ``width`` devices.
+    """Return the spec of a simulated study of ``trials`` trials on at most ``width`` devices each.
 
     The study minimises ``loss``, and its id contains ``number``. The workload determines the course
-    of its trials, whatever their parameters. ``params`` are the parameters of all trials.
-    ``pieces`` are those of a step function by which trials have epochs in common. ``fuses``: trials
-    in one lane are trained together.
+    of the trials, whatever their hyperparameters. ``params`` are the hyperparameters of all trials.
+    ``pieces`` has the values of a step function from each epoch on, for trials that have epochs in
+    common. With ``fuses``, trials in one lane may be trained together.
     """
     values: dict[str, dict[Scalar, None]] = {}
     for name_of, value in (pair for each in params for pair in each):
@@ -329,5 +342,5 @@ def study_spec(
 
 
 def widest(trials: Sequence[TrialWork]) -> int:
-    """Return the largest number of devices from which any of these trials gains."""
+    """Return the largest number of devices from which any of the trials gains."""
     return max(len(trial.shape) for trial in trials)

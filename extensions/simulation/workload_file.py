@@ -39,13 +39,14 @@ _AMDAHL = ("serial", "cost", "widest")
 _KINDS = ("cpu", "cuda")
 #: The most trials, epochs or devices. A larger number is most likely a typing error.
 MAX_COUNT = 100_000
-#: The most epochs of all trials of a tuner in total, since each epoch has a value of its own.
+#: The most epochs that all trials of a tuner may have in total, since each epoch has its own value.
 MAX_VALUES = 5_000_000
-#: The longest time, and the shortest time that must be positive (seconds).
+#: Seconds: the longest time, and the shortest time where zero is not allowed.
 MAX_SECONDS, MIN_SECONDS = 1e6, 1e-6
-#: The largest standard deviation of a logarithm. Two such deviations are a factor of 400.
+#: The largest standard deviation of the logarithm of a trial's time. Two such deviations are a
+#: factor of 400.
 MAX_DEVIATION = 3.0
-#: The default for the largest width of a curve that is given by a formula.
+#: The default for the largest width of a curve that a formula gives.
 DEFAULT_WIDEST = 16
 
 
@@ -53,14 +54,14 @@ def read_workload(file: Path) -> Workload:
     """Return the workload in ``file``.
 
     Raises:
-        UsageError: it cannot be read, or something in it is missing or impossible; the message
-            names file, line and key.
+        UsageError: the file cannot be read, or something in the file is missing or impossible. The
+            message names file, line and key.
     """
     return _Reading(YamlFile(file), file.name).workload()
 
 
 class _Reading:
-    """Reads one file, including the curves that it names."""
+    """A reader of one file, which also holds the speed curves that the file defines by name."""
 
     def __init__(self, document: YamlFile, name: str) -> None:
         self._document = document
@@ -155,7 +156,11 @@ class _Reading:
         return StudyWork(spec, trials, arrives, budgets=plan is None, group_slowdown=group_slowdown)
 
     def _pieces(self, key_path: KeyPath, value: Any) -> dict[int, range]:
-        """Return the values of a step function in each piece as a range, by the epoch before it."""
+        """Return the number of values of a step function in each piece, as ranges.
+
+        A piece is a run of epochs in which the function has one value. The keys of the result are
+        the epochs after which the pieces begin, from 0 on.
+        """
         allowed = "epochs and how many values there are from then on, as {0: 3, 9: 3}, from 0 on"
         counts = self._document.mapping(key_path, "pieces", value, numbers=True)
         fits = all(
@@ -203,10 +208,11 @@ class _Reading:
     def _tuned(
         self, key_path: KeyPath, mapping: dict[str, Any], plan: StrategySpec, rng: Random
     ) -> tuple[TrialWork, ...]:
-        """Return a tuner's trials: lognormal times around ``seconds``, values by a power law.
+        """Return the trials of a tuner, with random durations and random learning curves.
 
-        The value after epoch e is ``best + (start - best) e ** -rate``, with ``best`` and ``rate``
-        drawn uniformly for each trial (the form pow3 of Domhan et al., IJCAI 2015).
+        Durations are lognormal around ``seconds``. The value after epoch e is ``best + (start -
+        best) e ** -rate``, with ``best`` and ``rate`` drawn uniformly for each trial (the form pow3
+        of Domhan et al., IJCAI 2015).
         """
         count = self._whole(key_path, mapping, "n_trials", low=1)
         assert plan.max_epochs is not None  # refused above
@@ -232,7 +238,10 @@ class _Reading:
         return tuple(works)
 
     def _memory(self, key_path: KeyPath, mapping: dict[str, Any]) -> MemoryNeed:
-        """Return a trial's memory need, stated in GiB; ``UNKNOWN`` if it is left out."""
+        """Return a trial's memory need, which the file states in GiB.
+
+        Return ``UNKNOWN`` if the file states no need.
+        """
         if "memory" not in mapping:
             return UNKNOWN
         inner = (*key_path, "memory")
@@ -244,7 +253,11 @@ class _Reading:
         return MemoryNeed(round(persistent * GIB), round(ephemeral * GIB))
 
     def _timed(self, key_path: KeyPath, mapping: dict[str, Any]) -> tuple[float, Shape]:
-        """Return an epoch's seconds on one device, and its shape, from a curve, seconds or both."""
+        """Return an epoch's seconds on one device, and its shape by width.
+
+        The file states a curve, the seconds, or both. The seconds, if given, replace those of the
+        curve.
+        """
         level: float | None = None
         shape: Shape = ((1, 1.0),)
         if "curve" in mapping:
@@ -267,7 +280,7 @@ class _Reading:
     def _curve(self, key_path: KeyPath, value: Any) -> tuple[float | None, Shape]:
         """Return an epoch's seconds on one device, and the shape of the curve.
 
-        The seconds are None if only ratios are known.
+        The seconds are None if the curve is a formula, which states only ratios.
         """
         if isinstance(value, list):
             return shape_of(self._points(key_path, value))

@@ -1,14 +1,15 @@
-"""Residents of simulated lanes, which share a lane's time by the weights of their turns.
+"""Simulated lanes: trials in one process that share its time by the weights of their turns.
 
-Theory of operation. Turns are short compared with epochs, so a resident of weight w is taken to run
-at the rate w / (sum of weights). This is generalised processor sharing; deficit round robin differs
-from it by at most a turn (Shreedhar and Varghese, SIGCOMM 1995). A resident of weight 0 stands
-still, unless all have that weight. Rates change when a resident enters or leaves the lane; the
-reports of its residents are then rescheduled.
+Theory of operation. A trial in a lane is a *resident*. Turns are short compared with epochs, so a
+resident of weight w is assumed to run at the rate w / (sum of weights). This is generalised
+processor sharing; deficit round robin differs from it by at most a turn (Shreedhar and Varghese,
+SIGCOMM 1995). A resident of weight 0 stands still, unless all residents have that weight. Rates
+change when a resident enters or leaves the lane; the reports of the lane's residents are then
+rescheduled.
 
-Residents of one study may be a fused group. Then each needs only a part of the time that it would
-need alone, and the part depends on their number. Real residents are fused at the start of an epoch,
-simulated ones at once.
+Residents of one study may be a fused group (trials trained together in one pass). Then each of them
+needs only a part of the time that it would need alone, and the part depends on their number. Real
+residents are fused at the start of an epoch, simulated residents at once.
 """
 
 from __future__ import annotations
@@ -30,17 +31,18 @@ class _Resident:
     lane: tuple[str, int]
     study: str
     trial: str
-    #: Seconds of this resident's turns until ``counted_at``, and at its last report.
+    #: Seconds of the resident's turns until ``counted_at``, and until its last report.
     in_turn: float
     counted_at: float
     reported: float = 0.0
     weight: float = 1.0
-    #: The resident's part of the lane's time, and the size of its fused group, itself included.
+    #: The fraction of the lane's time that the resident gets, and the size of its fused group.
     part: float = 1.0
     group_size: int = 1
-    #: The speed of the resident's epoch, divided by its speed alone.
+    #: The speed of the resident's epoch, divided by the speed that it would have alone in the lane.
     rate: float = 1.0
-    #: Future reports while the resident stands still, with the time alone until each of them.
+    #: Future reports of a resident that stands still. In place of its time, each has the seconds of
+    #: work that are left until the report.
     parked: list[Entry] = field(default_factory=list)
 
     def count(self, now: float) -> None:
@@ -50,9 +52,10 @@ class _Resident:
 
 @dataclass
 class LaneTurns:
-    """The residents of each lane, and the rates at which they run."""
+    """The residents of all simulated lanes, and the rates at which they run."""
 
-    #: A function from a study and a size to the slowdown of a fused group of that many trials.
+    #: Returns the slowdown of a fused group from a study's id and the number of trials in the
+    #: group.
     group_slowdown: Callable[[str, int], float]
     _residents: dict[int, _Resident] = field(default_factory=dict)
 
@@ -60,21 +63,26 @@ class LaneTurns:
         return fence in self._residents
 
     def lanes_at_work(self, device: str) -> set[int]:
-        """Return the lanes of ``device`` that have residents."""
+        """Return the indices of the lanes of ``device`` that have residents."""
         return {each.lane[1] for each in self._residents.values() if each.lane[0] == device}
 
     def enter(
         self, fence: int, trial: str, study: str, lane: tuple[str, int], begins: float
     ) -> None:
-        """Seat a segment. Its first step starts at ``begins`` if the lane is empty."""
+        """Give a segment a seat in a lane.
+
+        ``fence`` is the fence of the segment. The segment's first step starts at ``begins``
+        (simulated seconds) if the lane is empty.
+        """
         self._residents[fence] = _Resident(lane, study, trial, 0.0, begins)
 
     def weigh(
         self, heap: list[Entry], now: float, fence: int, weights: Mapping[str, float]
     ) -> None:
-        """Set weights, by trial, for the residents of the segment's lane from now on.
+        """Set weights, by trial, for the residents of the lane of the segment with this fence.
 
-        ``heap`` has the future reports of these residents.
+        The weights hold from ``now`` on. ``heap`` has the future reports of the residents, which
+        are rescheduled in place.
         """
         lane = self._residents[fence].lane
         for each in self._residents.values():
@@ -87,7 +95,10 @@ class LaneTurns:
         return self._residents[fence].lane[0]
 
     def leave(self, heap: list[Entry], now: float, fence: int) -> None:
-        """Remove a segment that is over from its lane."""
+        """Remove the segment with this fence from its lane.
+
+        The reports of the other residents are rescheduled in ``heap``.
+        """
         lane = self._residents.pop(fence).lane
         self._reschedule(heap, now, lane)
 
@@ -105,10 +116,11 @@ class LaneTurns:
         return n if self.group_slowdown(resident.study, n) < 1.0 else 1
 
     def expected(self, fence: int) -> list[tuple[int, float]]:
-        """Return the gains that a trainer would measure with copies of a segment's trial.
+        """Return the gains that a real trainer would measure with fused copies of a trial.
 
-        The result has pairs: a number of copies, and their time per trial divided by the time of
-        one copy alone. Only ratios below 1 are returned.
+        The trial is that of the segment with this fence. The result has pairs: a number of copies,
+        and their time per trial divided by the time of one copy alone. Only pairs with a ratio
+        below 1 are returned.
         """
         study = self._residents[fence].study
         slowdowns = [(n, self.group_slowdown(study, n)) for n in COPIES]
@@ -121,8 +133,8 @@ class LaneTurns:
     def slow_down(self, device: str, factor: float) -> set[int]:
         """Let steps on ``device`` take ``factor`` times as long from now on.
 
-        Reports of residents that stand still are rescheduled. Returns the fences of all residents
-        of the device, so that the caller can reschedule the others.
+        Reports of residents that stand still are rescheduled. Return the fences of all residents of
+        the device, so that the caller can reschedule the reports of the other residents.
         """
         fences = {fence for fence, each in self._residents.items() if each.lane[0] == device}
         for fence in fences:

@@ -1,4 +1,4 @@
-"""Devices on which nothing is trained: reports of dispatched segments come at simulated times.
+"""Simulated devices, which train nothing but send the reports of segments at simulated times.
 
 Future reports are in a heap, ordered by simulated time and then by a counter. So ties are broken in
 the order of dispatch, and a study with the same seed always has the same trace. The caller's
@@ -34,64 +34,76 @@ NOISE = 0.03
 
 
 class SimulatedWork(Protocol):
-    """The durations and results of simulated training."""
+    """The durations and results of simulated training, which the simulation's caller provides."""
 
     def epoch(self, dispatch: Dispatch, spec: StudySpec, epoch: int) -> tuple[float, float]:
-        """Return the seconds that ``epoch`` takes, and the study's metric after it."""
+        """Return the seconds that ``epoch`` takes, and the study's metric after the epoch."""
 
     def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
-        """Return the seconds that it takes to continue on other devices than before."""
+        """Return the seconds that a trial needs to continue on another number of devices."""
 
     def steps(self, dispatch: Dispatch, spec: StudySpec) -> int:
-        """Return the number of steps of an epoch."""
+        """Return the number of training steps in an epoch."""
 
     def slowdown(self, at_work: int) -> float:
-        """Return an epoch's time if ``at_work`` trials share its device, over its time alone."""
+        """Return the slowdown of an epoch if ``at_work`` trials share its device.
+
+        The slowdown is the epoch's time divided by the time that the epoch takes alone.
+        """
 
 
 @dataclass
 class SimulatedTransport:
-    """Devices that are always available, and reports that arrive at their simulated time."""
+    """A transport to simulated devices, which are always available.
+
+    Each report arrives when the simulated clock reaches its time.
+    """
 
     clock: SimulatedClock
     devices: Sequence[Device]
     work: SimulatedWork
     #: Seconds from a dispatch to the first step, and from the last step to the report.
     overhead: float = OVERHEAD
-    #: A function from a segment to the memory need of its trial.
+    #: Returns the memory need of a segment's trial.
     needs: Callable[[Segment], MemoryNeed] = lambda _: UNKNOWN
-    #: A function from a study and a size to the slowdown of a fused group of that many trials.
+    #: Returns the slowdown of a fused group from a study's id and the number of trials in the
+    #: group.
     group_slowdown: Callable[[str, int], float] = lambda _study, _size: 1.0
-    #: A function from a trial and an epoch to the watts of each of its devices; 0 if not measured.
+    #: Returns the watts of each device of a trial in an epoch, or 0 if the power is not measured.
     watts: Callable[[str, int], float] = lambda _trial, _epoch: 0.0
-    #: Future reports.
+    #: Future reports, ordered as a heap.
     _heap: list[Entry] = field(default_factory=list)
     #: The fence of the open segment of each trial.
     _open: dict[str, int] = field(default_factory=dict)
     #: The width at which each trial was last trained.
     _widths: dict[str, int] = field(default_factory=dict)
-    #: The device of each open segment that may share its device, by fence.
+    #: By fence: the device of each open segment that may share its device without taking turns.
     _device_of: dict[int, str] = field(default_factory=dict)
-    #: The start of the current epoch of each such segment, by fence.
+    #: By fence: the start of the current epoch of each segment in ``_device_of``.
     _since: dict[int, float] = field(default_factory=dict)
-    #: The time at which each open segment ends with its epoch because a limit of its study is near,
-    #: by fence.
+    #: By fence: the time at which an open segment is to close with its epoch, because a limit of
+    #: its study is near.
     _until: dict[int, float] = field(default_factory=dict)
-    #: The times at which each width of an open window will have been measured, by fence.
+    #: By fence: the times at which each width of an open window will have been measured. A window
+    #: is a segment that measures the speed of a trial on several numbers of devices.
     _ends: dict[int, list[float]] = field(default_factory=dict)
     #: A counter that breaks ties in the heap.
     _count: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
         self._memory = DeviceMemory(self.devices)
-        #: The residents that take turns, if lanes have several seats.
+        #: The trials that take turns, on devices whose lanes have several seats.
         self._turns = LaneTurns(self.group_slowdown)
 
     def open(self) -> None:
         """Do nothing, since there is nothing to create."""
 
     def receive(self, timeout: float) -> list[Message]:
-        """Return the next report and set the clock to its time; if none, advance the clock."""
+        """Return the next report, and set the clock to the time of the report.
+
+        If no report comes within ``timeout`` simulated seconds, advance the clock by them and
+        return an empty list.
+        """
         end = self.clock.now() + timeout
         while self._heap and self._heap[0][0] <= end:
             at, number, fence, body = heapq.heappop(self._heap)
@@ -107,7 +119,11 @@ class SimulatedTransport:
         return []
 
     def _time(self, body: dict[str, Any], fence: int, at: float) -> None:
-        """Add the time to an epoch's report, which depends on other trials at the device."""
+        """Add to an epoch's report the times that depend on other trials on the same device.
+
+        ``at`` is the time of the report. Also add the energy if it is measured, and close the
+        segment if a limit of its study is near.
+        """
         if fence in self._device_of:
             body["seconds"] = at - self._since[fence]
             self._since[fence] = at
@@ -134,7 +150,7 @@ class SimulatedTransport:
             self._dispatch(dispatch, spec)
 
     def drop(self, message: Message, why: Forged) -> None:
-        """Raise an error, because a forged message can only be a bug of the simulator."""
+        """Raise ``why``, because a forged message can only be a bug of the simulator."""
         raise why
 
     def scripts(self, studies: Collection[str]) -> Collection[str]:
@@ -208,7 +224,10 @@ class SimulatedTransport:
             self._turns.weigh(self._heap, self.clock.now(), segment.fence, weights)
 
     def _take_seat(self, study: str, segment: Segment, begins: float) -> int:
-        """Take a seat in a lane; return the number of busy lanes of its device after that."""
+        """Take a seat in a lane for ``segment``.
+
+        Return the number of lanes of its device that are busy afterwards.
+        """
         [member] = segment.members
         before = len(self._turns.lanes_at_work(member.device))
         lane = member.device, self._devices[member.device].lane(member.slot)
@@ -218,7 +237,10 @@ class SimulatedTransport:
         return after
 
     def _run_out_of_memory(self, dispatch: Dispatch, device: str, peak: int) -> None:
-        """Schedule the report of an attempt that had too little memory on ``device``."""
+        """Schedule the report that an attempt ran out of memory on ``device``.
+
+        ``peak`` is the number of bytes that the attempt needs on each of its devices.
+        """
         segment = dispatch.segment
         free = self._memory.free(device)
         body = {
@@ -233,7 +255,10 @@ class SimulatedTransport:
         heapq.heappush(self._heap, (self.clock.now(), next(self._count), segment.fence, body))
 
     def _measure(self, dispatch: Dispatch, spec: StudySpec, at: float) -> None:
-        """Schedule the report of a window in which widths are measured."""
+        """Schedule the report of a window, in which a trial's speed at several widths is measured.
+
+        The window starts at ``at`` (simulated seconds).
+        """
         segment, chance = dispatch.segment, Random(dispatch.segment.fence)  # noqa: S311 - no secret
         ends: list[float] = []
         window = WidthWindow(segment.widths, math.inf)
@@ -290,7 +315,11 @@ class SimulatedTransport:
             self._rescale(device, before, len(self._turns.lanes_at_work(device)))
 
     def _rescale(self, device: str, before: int, after: int) -> None:
-        """Reschedule reports of ``device``, as its trials change from ``before`` to ``after``."""
+        """Reschedule the reports of ``device`` when its number of running trials changes.
+
+        ``before`` and ``after`` are the numbers of trials, or of busy lanes if the lanes have
+        several seats.
+        """
         factor = self.work.slowdown(after) / self.work.slowdown(before) if before and after else 1.0
         if factor == 1.0:
             return
