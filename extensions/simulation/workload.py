@@ -122,7 +122,10 @@ class Workload:
 
     @property
     def enqueued(self) -> dict[str, tuple[Params, ...]]:
-        """The hyperparameters of each study's trials that have any, by study id."""
+        """The hyperparameters of each study's trials, by study id.
+
+        Trials without hyperparameters are left out.
+        """
         return {
             name: tuple(trial.params for trial in study.trials if trial.params)
             for name, study in self.by_id.items()

@@ -103,14 +103,20 @@ class LaneTurns:
         self._reschedule(heap, now, lane)
 
     def seconds(self, fence: int, now: float) -> float:
-        """Return the seconds of a segment's turns from its last report until this one."""
+        """Return the seconds of a segment's turns since its last report.
+
+        Call this once for each report of the segment, with the time ``now`` of the report.
+        """
         resident = self._residents[fence]
         resident.count(now)
         since, resident.reported = resident.in_turn - resident.reported, resident.in_turn
         return max(0.0, since)  # below it if the first step began later than it took
 
     def group_size(self, fence: int) -> int:
-        """Return the size of the fused group in which a segment's epoch runs; 1 if none."""
+        """Return the size of the fused group in which a segment's epoch runs.
+
+        The result is 1 if the segment's trial is not fused with others.
+        """
         resident = self._residents[fence]
         n = resident.group_size
         return n if self.group_slowdown(resident.study, n) < 1.0 else 1
