@@ -1,4 +1,4 @@
-"""Commands for single trials: offering them, sending them, and describing their effects."""
+"""Commands for single trials: which are possible now, how they are sent, and what they do."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 def steer(
     client: Client, study: str, number: int, verb: Verb, *, to: int | None = None, why: str = ""
 ) -> None:
-    """Let the scheduler carry out ``verb`` on a trial of the study with this id.
+    """Send a command for one trial to the scheduler, and wait for the answer.
 
-    ``to`` is the epoch that a promoted trial is to reach, or None for its next rung. Raises
-    UsageError if the command is refused, and BackendError if no scheduler answers.
+    ``study`` is the study's id and ``number`` the trial's number. ``to`` is the epoch that a
+    promoted trial is to reach, or None for its next rung. ``why`` is the user's reason.
+
+    Raises UsageError if the command is refused, and BackendError if no scheduler answers.
     """
     more = {} if to is None else {"to": whole("to", to, low=1)}
     checked_number = whole("trial", number, low=0)
@@ -40,7 +42,7 @@ def steer(
 
 
 def done(study: StudyRow, number: int, verb: Verb, to: int | None = None) -> str:
-    """Return a sentence on the effect of a command on trial ``number`` of a study."""
+    """Return a sentence for the user on the effect of ``verb`` on trial ``number`` of a study."""
     trial, typed = f"trial {number} of {study.name}", f"{in_shell(study.name, study.id)}/{number}"
     then = ", once its study is resumed" if study.status == "paused" else ""
     if verb == "stop":
@@ -60,12 +62,17 @@ class Offer(NamedTuple):
     """A command that is possible for a trial in its present state."""
 
     verb: str
-    #: The least epoch that may be given with the command; None if the command takes no epoch.
+    #: The least epoch that the user may give with the command, or None if the command takes no
+    #: epoch.
     least: int | None = None
 
 
 def offers(reader: Reader, study: StudyRow, trial: TrialRow) -> list[Offer]:
-    """Return the commands offered for a trial. The scheduler refuses those that no longer apply."""
+    """Return the commands that a page offers for a trial.
+
+    The state of the trial may change meanwhile. The scheduler then refuses a command that no longer
+    applies.
+    """
     if study.contract == "ask" or trial.state == TrialState.CANCELLED:
         return []
     if trial.state == TrialState.FAILED:
@@ -81,7 +88,7 @@ def act(
 ) -> str:
     """Carry out ``verb`` on a trial, and return a sentence on the effect.
 
-    Raises errors as ``steer`` does.
+    ``to`` and ``why`` are as for ``steer``, which also states the errors that are raised.
     """
     from ...app.client.study.control import client_of
 
@@ -90,6 +97,6 @@ def act(
 
 
 def _is_paused(reader: Reader, trial: TrialRow) -> bool:
-    """Return True if a user has paused the trial."""
+    """Return True if the newest command for the trial is a pause."""
     verbs = [event.verb for _, event in reader.events(trial.id) if isinstance(event, Steered)]
     return verbs[-1:] == ["pause"]

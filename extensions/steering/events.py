@@ -1,4 +1,4 @@
-"""The event of steering: a user's decision on one trial."""
+"""The event in the ledger that records a user's command for a single trial."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Literal
 from ...base.values import Natural, value_class
 from ...scheduler.model.events import Event
 
-#: The commands for a single trial.
+#: The commands that a user can give for a single trial.
 Verb = Literal["stop", "pause", "resume", "promote", "retry"]
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Steered(Event):
-    """A user stops, pauses, resumes or promotes a trial, or lets a failed trial be tried again."""
+    """A user's command for a single trial: stop, pause, resume, promote or retry."""
 
     #: The trial's id.
     trial: str
     verb: Verb
-    #: For a promotion: the epoch to reach, or 0 for the next rung.
+    #: The epoch that a promoted trial is to reach, or 0 for its next rung. Other commands have 0.
     to: Natural = 0
-    #: The user, as *ada@lab-3*; empty if unknown.
+    #: The user who gave the command, such as *ada@lab-3*; empty if the user is not known.
     who: str = ""
-    #: The user's reason; empty if none was given.
+    #: The user's reason; empty if the user gave none.
     why: str = ""
 
 
-#: The kind of event, by its name in a ledger.
+#: The extension's event class, by the name under which a ledger stores its events.
 EVENTS: Mapping[str, type[Event]] = {"steering.Steered": Steered}

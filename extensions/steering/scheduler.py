@@ -1,13 +1,14 @@
-"""The scheduler's end: stops, pauses, promotes and retries single trials as users decide.
+"""Carries out users' commands for single trials in the scheduler.
 
-Theory of operation. A stopped trial is pruned at its last accepted epoch: reports of its attempt
-are refused, and its trainer drops it within a step. A paused trial ends its epoch, and is then in
-no queue (``StudyState.withheld``) until it is resumed. If the trials of a rung wait for each other,
-they do not wait for a paused one. A promoted trial has a *goal*, an epoch that it reaches whatever
-its strategy decides. It goes from rung to rung, where its strategy treats it like any trial. If the
-goal is between rungs or after them, the strategy is not told when the trial reaches it. A trial
-that is over continues from its newest kept state. If none is kept, its epochs are computed again,
-with the same bits.
+Theory of operation. A stopped trial is pruned at its last accepted epoch. Reports of its running
+attempt are refused, and its trainer drops the trial within a step. A paused trial ends its epoch,
+and is then in no queue (``StudyState.withheld``) until it is resumed. If the trials of a rung wait
+for each other, they do not wait for a paused trial. A promoted trial has a *goal*, an epoch that it
+reaches whatever its strategy decides. The trial goes from rung to rung, where its strategy treats
+it like any trial. If the goal is between rungs or after the last one, the strategy is not told when
+the trial reaches the goal. A retried trial, and a promoted trial that is over, continues from its
+newest kept state. If no state is kept, the epochs of the trial are computed again, with the same
+bits.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from ...scheduler.strategies.base import comparison_epochs
 from .events import Steered
 from .verbs import SYNCHRONOUS, goal, refusal
 
-#: The name of the extension and of its state.
+#: The name of the extension, and the key of its state in ``EngineState.ext``.
 NAME = "steering"
 _ON_ITS_WAY = (TrialState.WAITING, TrialState.RUNNING)
 
 
 def plug(parts: Parts) -> Extension:
-    """Return the extension by which users decide about single trials."""
+    """Return the extension that carries out users' commands for single trials."""
     steering = _Steering(parts)
     return Extension(
         name=NAME,
@@ -47,7 +48,7 @@ def plug(parts: Parts) -> Extension:
 
 
 class _Steering:
-    """Carries out users' decisions on single trials."""
+    """The handlers of the extension, with the parts of the engine on which they act."""
 
     def __init__(self, parts: Parts) -> None:
         self._core = parts.core
@@ -56,7 +57,10 @@ class _Steering:
         self._proposals = parts.proposals
 
     def _goals(self) -> dict[str, int]:
-        """Return the epochs that promoted trials are to reach, by trial."""
+        """Return the epoch that each promoted trial is to reach, by trial id.
+
+        Handlers change the returned dict to set and remove goals.
+        """
         own: dict[str, Any] = self._state.ext.setdefault(NAME, {"goals": {}})
         goals: dict[str, int] = own["goals"]
         return goals
@@ -101,7 +105,7 @@ class _Steering:
         self._go_on_without(study, trial)
 
     def _go_on_without(self, study: StudyState, trial: Trial) -> None:
-        """Let no rung wait for a paused trial."""
+        """Let the other trials of a rung go on without waiting for the paused ``trial``."""
         if study.spec.strategy.name in SYNCHRONOUS and trial.state in _ON_ITS_WAY:
             self._proposals.abandon(study, trial)
 
@@ -132,16 +136,19 @@ class _Steering:
         self._proposals.put_first(trial)
 
     def _next_target(self, study: StudyState, trial: Trial, to: int) -> int:
-        """Return the trial's next rung, or its goal if that comes first."""
+        """Return the next rung of the trial, or the goal ``to`` if that comes first."""
         rungs = comparison_epochs(study.spec.strategy)
         return min((epoch for epoch in rungs if trial.epoch < epoch < to), default=to)
 
     def keeps(self, study: StudyState, trial: Trial, after: Attempt | None) -> bool:
-        """Keep a paused trial out of the queue after an attempt."""
+        """Return True if the trial is paused, and so must not enter the queue after an attempt."""
         return after is not None and trial.id in study.withheld
 
     def goes_on(self, study: StudyState, trial: Trial) -> int:
-        """Return the next target of a trial that has not reached its goal; 0 for other trials."""
+        """Return the next epoch to train to for a trial that has not reached its goal.
+
+        The result is 0 for a trial that has no goal or has reached its goal.
+        """
         to = self._goals().get(trial.id, 0)
         return self._next_target(study, trial, to) if trial.epoch < to else 0
 
@@ -151,7 +158,10 @@ class _Steering:
                 yield name, why
 
     def on_moved(self, study: StudyState) -> None:
-        """Keep promoted trials ahead of others, and forget entries of trials that are over."""
+        """Put promoted trials before others, and forget trials that are over.
+
+        A trial that has reached its goal loses the goal.
+        """
         goals = self._goals()
         for name in list(study.withheld):
             trial = self._state.trials[name]

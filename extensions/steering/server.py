@@ -1,4 +1,4 @@
-"""Turns users' commands for single trials into events, and checks them against the state."""
+"""Checks users' commands for single trials at the scheduler, and turns them into events."""
 
 from __future__ import annotations
 
@@ -33,14 +33,17 @@ def _steered(
     return Steered(at=context.at, trial=trial.id, verb=verb, to=to, who=who, why=why)
 
 
-#: The kinds of command, each with a function whose arguments are the command's fields.
+#: The functions that turn a command into an event, by the command's kind. The arguments of a
+#: function are the fields of the command.
 COMMANDS: Mapping[str, Callable[..., Event]] = {"steer": _steered}
 
 
 def check_past(body: Mapping[str, Any], record: StudyRecord, past: FinishedStudy) -> None:
-    """Check a command for a trial of a finished study, before the study is reopened for it.
+    """Check a command for a trial of a finished study, before the command reopens the study.
 
-    Raises UsageError as the command itself would.
+    ``body`` is the command, and ``past`` is the study as the ledger has it. Commands that reopen no
+    study are not checked here. Raises UsageError if the command would be refused after the
+    reopening.
     """
     if not reopens(body):
         return
@@ -59,5 +62,5 @@ def _refuse(study: StudyState, trial: Trial, verb: Any, to: int) -> None:
 
 
 def reopens(body: Mapping[str, Any]) -> bool:
-    """Return True if a command may continue a trial of a finished study."""
+    """Return True if the command in ``body`` may continue a trial of a finished study."""
     return body.get("kind") == "steer" and body.get("verb") in REVIVES

@@ -1,4 +1,4 @@
-"""Shows users' decisions on single trials: in stories, in status, in reports and on pages."""
+"""Shows users' commands for single trials in stories, in the status, in reports and on pages."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ _DONE = {
 
 
 def steered(event: Steered) -> str:
-    """Return a sentence on a user's command for the trial, with the reason."""
+    """Return a sentence on a user's command for a trial, with the user's reason if there is one."""
     to = f"epoch {event.to}" if event.to else "its next rung"
     did = _DONE.get(event.verb, f"promoted it to {to}, before other trials")
     return f"{event.who or 'a user'} {did}{f': {event.why}' if event.why else ''}"
 
 
 def status_lines(reader: Reader, study: StudyRow) -> str:
-    """Return the line of a study's status on trials that users have paused."""
+    """Return a line for the study's status that names the trials which users have paused.
+
+    The result is empty if no trial is paused or if the study is over.
+    """
     if study.finished_at is not None:
         return ""
     newest = {event.trial: event for _, event in reader.of_trials(study.id, Steered)}
@@ -49,7 +52,10 @@ def status_lines(reader: Reader, study: StudyRow) -> str:
 
 
 def report_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> Section:
-    """Return the report's table of users' decisions; empty if there are none."""
+    """Return the report's section with a table of the commands that users gave for single trials.
+
+    The section is empty if there are none.
+    """
     from markupsafe import Markup
 
     from ...app.show.drawings.charts import Section

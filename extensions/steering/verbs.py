@@ -1,4 +1,4 @@
-"""Checks of the commands that a trial's state allows, the same for command line and engine."""
+"""Checks whether a trial's state allows a command, for the command line and the engine alike."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ from ...scheduler.state.state import StudyState
 from ...scheduler.strategies.base import UNBOUNDED, comparison_epochs
 from .events import Verb
 
-#: Possible reasons against a command. Each is a condition, and the text to show if it is True.
+#: Possible reasons to refuse a command. Each is a condition, and the text that the user sees if the
+#: condition is True.
 Reasons = Iterator[tuple[bool, str]]
-#: Commands that continue a trial that is over, so they reopen a finished study.
+#: The commands that continue a trial which is over. They reopen the study if it is finished.
 REVIVES = ("promote", "retry")
-#: Strategies whose trials wait for each other at a rung.
+#: The strategies whose trials wait for each other at a rung (an epoch at which trials are
+#: compared).
 SYNCHRONOUS = ("halving", "hyperband")
-#: The reason for a forked trial that cannot be computed again from its start.
+#: The reason to refuse a command for a forked trial that cannot be computed again from its start.
 _NO_STATE = "it was forked from another trial, and none of its states is kept"
 
 
 def refusal(study: StudyState, trial: Trial, verb: Verb, to: int = 0) -> str:
-    """Return the reason why ``verb`` is refused, with alternatives; empty if it is allowed."""
+    """Return the reason to refuse ``verb`` for a trial, with an alternative for the user.
+
+    ``to`` is the epoch given with a promotion, or 0. The result is empty if the command is allowed.
+    """
     if study.spec.contract == "ask" or trial.id in study.handed_out or trial.id in study.waiting:
         return "its user trains it: tell() its result, or ask for another"
     if study.ending:
@@ -41,9 +46,10 @@ def refusal(study: StudyState, trial: Trial, verb: Verb, to: int = 0) -> str:
 
 
 def goal(study: StudyState, trial: Trial, to: int = 0) -> int:
-    """Return the epoch that a promoted trial is to reach: ``to``, or its next rung.
+    """Return the epoch that a promoted trial is to reach: ``to`` if given, otherwise its next rung.
 
-    Returns 0 if there is no rung after the one that the trial is already to reach.
+    A trial that waits for a slot is to reach the target for which it waits. For a running trial,
+    the next rung is the first one after its target. Return 0 if there is no such rung.
     """
     plan = study.spec.strategy
     last = plan.max_epochs or UNBOUNDED
@@ -57,9 +63,9 @@ def goal(study: StudyState, trial: Trial, to: int = 0) -> int:
 
 
 def _has_no_state(study: StudyState, trial: Trial) -> bool:
-    """Return True if the trial has no kept state and cannot be computed again.
+    """Return True if the trial has no kept state and cannot be computed again from its start.
 
-    A forked trial cannot be, except for a branch in an exact study.
+    A forked trial cannot be computed again, unless it is a branch in a study with exact replay.
     """
     can_be_computed = trial.origin is None or (trial.branched and study.spec.replays)
     return not can_be_computed and not trial.parents
