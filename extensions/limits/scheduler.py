@@ -1,18 +1,19 @@
-"""Ends or pauses studies at their limits: the scheduler's end of the extension.
+"""Ends or pauses studies when they reach their limits.
 
 Theory of operation. The spending of a study is counted when its epochs are accepted and when its
 attempts end (``scheduler.state.spending``). A limit that is reached then acts once. ``pause`` has
 the effect of a user's pause. With ``stop`` and ``finish_best`` the study is *ending*: no trial
-starts, and running segments are cut at the end of their epoch. So at a limit each running trial
-trains at most to the end of its current epoch. Trials with an epoch are stopped, trials without one
-are cancelled, and the study is over when nothing runs any more. With ``finish_best``, the best
-trial so far goes on to its target if it has not reached the target.
+starts, and running segments (epochs of a trial sent as one task) are cut at the end of their epoch.
+So at a limit each running trial trains at most to the end of its current epoch. Trials with an
+epoch are stopped, trials without one are cancelled, and the study is over when nothing runs any
+more. With ``finish_best``, the best trial so far goes on to its target if it has not reached the
+target.
 
-A deadline is reached by time alone, and device-hours and money in the middle of epochs. At that
-time the engine asks for a ``Tick``, so that no segment goes on to its next epoch. If epochs are
-shorter than the delay of the scheduler's message, segments near a limit close by themselves
-(``times``). If a user resumes or extends a study, the limits that it has reached no longer apply.
-Its other limits still do.
+Time alone brings a study to its deadline, and a limit of device-hours or money can be reached in
+the middle of an epoch. At that time the engine asks for a ``Tick``, so that no segment goes on to
+its next epoch. If epochs are shorter than the delay of the scheduler's message, segments near a
+limit close by themselves (``times``). If a user resumes or extends a study, the limits that the
+study has reached no longer apply. Its other limits still apply.
 """
 
 from __future__ import annotations
@@ -35,16 +36,17 @@ from ...scheduler.state.state import Attempt, StudyState
 from .limits import Limit, limits_of, no_price, unaccountable
 from .times import begins_until, reached_at
 
-#: The name of the extension, and of its state.
+#: The name of the extension, and the key of its state in ``EngineState.ext``.
 NAME = "limits"
 
-#: States of a trial that has not reached its target yet, and of a trial that may be the best.
+#: States of a trial that has not reached its target yet, and states of a trial that may be the
+#: best.
 _ON_ITS_WAY = (TrialState.WAITING, TrialState.RUNNING)
 _COUNTS = (*_ON_ITS_WAY, TrialState.PAUSED, TrialState.COMPLETED, TrialState.STOPPED)
 
 
 def plug(parts: Parts) -> Extension:
-    """Return the extension that ends or pauses the studies which reach a limit."""
+    """Return the extension that ends or pauses studies when they reach a limit."""
     keeper = _Keeper(parts)
     return Extension(
         name=NAME,
@@ -62,24 +64,28 @@ def plug(parts: Parts) -> Extension:
 
 
 def convert(snapshot: dict[str, Any]) -> None:
-    """Move studies' power in a snapshot of release 0.2 to the extension's own state."""
+    """Move the studies' power in a snapshot of release 0.2 to the state of this extension."""
     watts = {name: study.pop("power", 0.0) for name, study in snapshot["studies"].items()}
     if any(watts.values()):
         snapshot["ext"][NAME] = {"watts": {name: power for name, power in watts.items() if power}}
 
 
 class _Keeper:
-    """Ends or pauses the studies that reach a limit."""
+    """The handlers of the extension, which end or pause the studies that reach a limit."""
 
     def __init__(self, parts: Parts) -> None:
         self._core = parts.core
         self._state = parts.core.state
         self._proposals = parts.proposals
-        #: Studies whose spending has changed, or whose deadline has come, in order.
+        #: Ids of studies whose limits must be checked, in order: their spending has changed, or a
+        #: time at which they reach a limit has come.
         self._charged: dict[str, None] = {}
 
     def _watts(self) -> dict[str, float]:
-        """Return the highest power (watts) of a device in an epoch, by study that limits energy."""
+        """Return the highest power of a device in an epoch (watts), by id of the study.
+
+        Only studies that limit energy have an entry.
+        """
         state: dict[str, dict[str, float]] = self._state.ext.setdefault(NAME, {"watts": {}})
         return state["watts"]
 
@@ -87,7 +93,10 @@ class _Keeper:
         return unaccountable(spec, self._state.prices, device)
 
     def on_charged(self, study: StudyState) -> None:
-        """Count the spending of the study's attempts, so that no epoch begins beyond a limit."""
+        """Charge the study for its running attempts up to now, and have its limits checked.
+
+        Without this, another epoch could begin after a limit is reached.
+        """
         self._charged[study.spec.id] = None
         for attempt in self._state.attempts.values():
             if attempt.study == study.spec.id:
@@ -105,14 +114,20 @@ class _Keeper:
         self._enforce()
 
     def on_begun(self, study: StudyState, event: Begins) -> None:
-        """Let trials of a reopened study go on although the study's deadline has passed."""
+        """Let trials of a reopened study run if the study's deadline has passed.
+
+        The deadline is marked as reached, so that it does not act again.
+        """
         if isinstance(event, StudyReopened) and not study.spec.local:
             end = deadline_of(study.spec, study.created_at)
             if end is not None and end <= self._core.at and "deadline" not in study.spent.reached:
                 study.spent = replace(study.spent, reached=(*study.spent.reached, "deadline"))
 
     def on_edited(self, study: StudyState, before: StudySpec) -> None:
-        """Apply changed limits again, even if the study was allowed to go on beyond them."""
+        """Let limits that the user has changed act again, and check them.
+
+        This holds even if the study had been allowed to go on beyond its old limits.
+        """
         reached = tuple(
             name
             for name in study.spent.reached
@@ -130,7 +145,10 @@ class _Keeper:
         return begins_until(self._state, study, self._core.at, watts)
 
     def on_prices_chosen(self, event: PricesChosen) -> None:
-        """Accept devices again that had no price; those still without one are refused again."""
+        """Allow devices again that were refused because they had no price.
+
+        Devices that still have no price are refused again later.
+        """
         devices = [each.device for each in self._state.devices.values()]
         for study in self._state.studies.values():
             for each in devices:
@@ -144,7 +162,7 @@ class _Keeper:
         self._enforce()  # before slots are filled
 
     def deadlines(self) -> Iterator[float]:
-        """Yield the times at which studies reach their deadlines (the runner's clock)."""
+        """Yield the times (the runner's clock) at which studies are expected to reach a limit."""
         return (end for _, end in self._deadlines())
 
     def _deadlines(self) -> Iterator[tuple[StudyState, float]]:
@@ -158,7 +176,7 @@ class _Keeper:
                 yield study, end
 
     def _enforce(self) -> None:
-        """Apply the limits that have been reached by the studies in ``_charged``."""
+        """Apply each limit that has been reached by a study in ``_charged``."""
         self._core.after.pop(self._enforce, None)
         names = list(self._charged)
         self._charged.clear()
@@ -197,10 +215,10 @@ class _Keeper:
                 self._core.decide(Cut, trial=trial.id, fence=fence)
 
     def _best_on_its_way(self, study: StudyState) -> str:
-        """Return the id of the best trial so far if it has not reached its target; else empty.
+        """Return the id of the best trial so far, or "" if that trial has reached its target.
 
-        With several objectives, the first decides. Of equal trials, the one with the lowest number
-        is the best.
+        With several objectives, the first objective decides. Of equal trials, the one with the
+        lowest number is the best.
         """
 
         def rank(trial: Trial) -> tuple[bool, float, int]:
@@ -216,7 +234,7 @@ class _Keeper:
 
 
 def words(limit: Limit) -> str:
-    """Return words for ``limit``: *2 device-hours*, *0.5 kWh*, *10 of money*, *its deadline*."""
+    """Return a phrase for ``limit``: *2 device-hours*, *0.5 kWh*, *10 of money*, *its deadline*."""
     units = {"device_hours": " device-hours", "kwh": " kWh", "money": " of money"}
     if limit.name == "deadline":
         return "its deadline"

@@ -1,4 +1,4 @@
-"""Shows the rest of each limit of a study: as facts, in words and as metrics."""
+"""Shows the limits of studies and what is left of them: as facts, in sentences and as metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 
-#: Words for a study's action at a limit.
+#: Sentence parts for the actions that a study may take at a limit.
 _AT_LIMIT = {
     "stop": "it stops",
     "pause": "it is paused",
@@ -25,10 +25,10 @@ _AT_LIMIT = {
 
 
 def spent_facts(spec: StudySpec, spent: Spent, created_at: float, at: float) -> Facts:
-    """Return the limits of a study, with the amounts used and left at ``at`` (seconds).
+    """Return facts about the limits of a study, with the amounts used and left at the time ``at``.
 
-    ``used``, ``most`` and ``left`` are in device-hours, kilowatt-hours or money; for the deadline,
-    in seconds since the submission.
+    ``at`` and ``created_at`` (the submission) are in seconds. ``used``, ``most`` and ``left`` are
+    in device-hours, kilowatt-hours or money; for the deadline, in seconds since the submission.
     """
     return {
         "at_limit": spec.at_limit if spec.limited else None,
@@ -47,9 +47,11 @@ def spent_facts(spec: StudySpec, spent: Spent, created_at: float, at: float) -> 
 def spent_words(
     facts: Facts, amounts: dict[str, str], units: dict[str, str], over: bool
 ) -> list[str]:
-    """Return the sentences about the limits in ``facts`` (``spent_facts``).
+    """Return sentences about the limits in ``facts`` (the result of ``spent_facts``).
 
-    In ``amounts``, replace each amount that has a limit by words that state the limit too.
+    ``amounts`` has words for each amount that the study has used, and ``units`` has the unit of
+    each. If an amount has a limit, its words in ``amounts`` are replaced by words that state the
+    limit too. ``over`` is True if the study is over.
     """
     limits, words = facts["limits"], []
     for name, unit in units.items():
@@ -69,7 +71,7 @@ def spent_words(
 
 
 def metrics(state: EngineState, at: float) -> Iterable[Metric]:
-    """Yield the Prometheus metric of the amounts that limits leave at ``at``."""
+    """Yield a Prometheus metric with the amount that is left of each limit at the time ``at``."""
     from prometheus_client.core import GaugeMetricFamily
 
     words = "What is left of a study's limit: device-hours, kWh, money, seconds to its deadline."

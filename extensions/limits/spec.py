@@ -1,4 +1,4 @@
-"""Checks the limits of a study, for the script, the command and the scheduler alike."""
+"""Checks the limits of a study: the same checks for script, command line and scheduler."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...scheduler.model.study import StudySpec
     from ...scheduler.state.state import EngineState
 
-#: The limits that are amounts, with their units.
+#: The limits that are amounts, each with its unit.
 _AMOUNTS = {"device_hours": "device-hours", "kwh": "kilowatt-hours", "money": "money"}
 
 
@@ -28,7 +28,10 @@ def _amount(unit: str, field: str, value: Any) -> float | None:
 
 
 def _deadline(field: str, value: Any) -> float | None:
-    """Return a deadline in seconds (``StudySpec.deadline``)."""
+    """Return a deadline in seconds, as ``StudySpec.deadline`` has it.
+
+    The user may give seconds since the submission, or a point in time as a datetime or in ISO 8601.
+    """
     if value is None:
         return None
     allowed = (
@@ -53,8 +56,8 @@ def _at_limit(field: str, value: Any) -> str:
     return str(one_of(field, value, AT_LIMIT))
 
 
-#: The check of each field. A check takes the field's name, for messages, and a user's value. It
-#: returns the value to keep, or raises UsageError.
+#: The checks of fields, by name. A check takes the field's name, for messages, and a user's value.
+#: The check returns the value to keep, or raises UsageError.
 CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     **{name: partial(_amount, unit) for name, unit in _AMOUNTS.items()},
     "deadline": _deadline,
@@ -63,15 +66,17 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
 
 
 def check_spec(spec: StudySpec) -> None:
-    """Check the limits of a study that arrives at the scheduler. Raises UsageError."""
+    """Raise UsageError if a limit in a spec that arrives at the scheduler is invalid."""
     for name, check in CHECKS.items():
         check(f"limits.{name}", getattr(spec, name))
 
 
 def check_submitted(spec: StudySpec, state: EngineState, at: float) -> None:
-    """Raise UsageError if limits of a study submitted at ``at`` (seconds) cannot be enforced.
+    """Raise UsageError if the limits of a study that is submitted at ``at`` cannot be enforced.
 
-    Energy limits are not checked while there is no device, since meters are not known then.
+    ``at`` is in seconds since 1970. The study is refused if its deadline has passed, or if every
+    device lacks the price or the meter that a limit needs. Energy limits are not checked while
+    there is no device, because no meter is known then.
     """
     prices = state.prices
     if (end := deadline_of(spec, at)) is not None and end <= at:

@@ -1,11 +1,12 @@
-"""The times at which a study is expected to reach its limits, and could reach them at the earliest.
+"""Computes when a study is expected to reach a limit, and when it could do so at the earliest.
 
 Theory of operation. A message of the scheduler takes time to reach a trainer, and short epochs
-begin and end meanwhile. So a segment carries a time (``Dispatch.until``). The segment closes with
-the first epoch that ends at that time or later, and the next segment is sent only if no limit has
-been reached. The time comes before the study could reach a limit with all devices that it may use,
-even if it has fewer now. So the time stays valid if more segments are sent meanwhile. For energy,
-it is valid as long as no device draws more power than the highest seen so far.
+begin and end meanwhile. So a segment (epochs of a trial sent as one task) carries a time
+(``Dispatch.until``). The segment closes with the first epoch that ends at that time or later, and
+the next segment is sent only if no limit has been reached. The time comes before the study could
+reach a limit with all devices that it may use, even if the study has fewer devices now. So the time
+stays valid if more segments are sent meanwhile. For energy, the time is valid as long as no device
+draws more power than the highest seen so far.
 
 Only a device that joins later, a device that draws more than any before, or a trainer whose clock
 is behind by more than ``MARGIN`` may bring the study to its limit sooner. The scheduler's message
@@ -19,8 +20,8 @@ from ...scheduler.state.slot_time import slot_seconds
 from ...scheduler.state.spending import device_share
 from ...scheduler.state.state import EngineState, StudyState
 
-#: Seconds before a limit during which epochs are sent one by one. They cover the delay of a report
-#: and the lag of a trainer's clock behind the scheduler's.
+#: Seconds before a limit during which epochs are sent one at a time. They cover the delay of a
+#: report and the lag of a trainer's clock behind the scheduler's.
 MARGIN = 2.0
 #: Seconds added to a computed time, so that the limit is reached at that time despite rounding.
 LATER = 1e-6
@@ -29,7 +30,8 @@ LATER = 1e-6
 def reached_at(state: EngineState, study: StudyState) -> float | None:
     """Return the time at which running attempts will reach a limit of device-hours or money.
 
-    The time is in the runner's clock. None if nothing runs, or if no such limit is left to reach.
+    The time is in the runner's clock. Return None if nothing runs, or if the study has no such
+    limit that is not reached yet.
     """
     times = []
     for name, most, used in _device_limits(study):
@@ -40,11 +42,12 @@ def reached_at(state: EngineState, study: StudyState) -> float | None:
 
 
 def begins_until(state: EngineState, study: StudyState, at: float, watts: float) -> float | None:
-    """Return the time up to which a segment sent at ``at`` may begin epochs after its first.
+    """Return the time up to which a segment sent at ``at`` may begin epochs after its first epoch.
 
-    The time is ``MARGIN`` before the study could reach a limit, in the runner's clock. None if no
-    limit is left to reach, or if the study is ending. ``watts`` is the highest power of a device in
-    an epoch of the study; 0 if unknown.
+    The time is in the runner's clock, and is ``MARGIN`` before the study could reach a limit.
+    Return None if the study has no limit that is not reached yet, or if the study is ending.
+    ``watts`` is the highest power of a device in an epoch of the study so far; 0 if it is not
+    known.
     """
     if study.ending:
         return None
@@ -69,9 +72,9 @@ def begins_until(state: EngineState, study: StudyState, at: float, watts: float)
 
 
 def _device_limits(study: StudyState) -> list[tuple[str, float, float]]:
-    """Return the limits of device time (seconds) and money that are not reached yet.
+    """Return the limits of device time (seconds) and of money that the study has not reached yet.
 
-    Each has its name, the most that may be used, and the amount used.
+    Each is a tuple of the limit's name, the most that may be used, and the amount used.
     """
     spec, spent = study.spec, study.spent
     limits = (
@@ -88,7 +91,11 @@ def _device_limits(study: StudyState) -> list[tuple[str, float, float]]:
 def _level_and_rate(
     state: EngineState, study: StudyState, used: float, *, priced: bool
 ) -> tuple[float, float]:
-    """Return ``level`` and ``rate`` such that the use at time t is ``level + rate * t``."""
+    """Return ``level`` and ``rate``, such that the study has used ``level + rate * t`` at time t.
+
+    ``used`` is the amount counted so far. The result adds the running attempts of the study. The
+    amount is money if ``priced``, otherwise seconds of device time.
+    """
     level, rate = used, 0.0
     for attempt in state.attempts.values():
         if attempt.study != study.spec.id:
@@ -103,7 +110,10 @@ def _level_and_rate(
 
 
 def _unreported(state: EngineState, study: StudyState, at: float) -> float:
-    """Return the device-seconds of the running epochs, whose energy is not reported yet."""
+    """Return the device-seconds of the study's running epochs up to the time ``at``.
+
+    The energy of these epochs is not reported yet.
+    """
     return sum(
         (at - attempt.began) * len(attempt.segment.members)
         for attempt in state.attempts.values()
