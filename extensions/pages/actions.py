@@ -1,4 +1,4 @@
-"""Carries out the actions that the forms of pages send, as the command line does."""
+"""Carries out the actions that users start with the forms of pages, as on the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def carry_out(site: Site, fields: Fields) -> str:
-    """Do what the form's ``fields`` ask for, and return the result as text."""
+    """Carry out the action that a form's ``fields`` ask for, and return a sentence on the result.
+
+    Raises UsageError if the action is unknown or a field is invalid.
+    """
     action = fields.get("action", "")
     if does := _ACTIONS.get(action):
         return does(site, fields)

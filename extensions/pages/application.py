@@ -1,4 +1,4 @@
-"""The pages as a web application: the page at each address, and how errors are shown."""
+"""The pages as a Starlette application: the page at each address, and how errors are shown."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The address of the table that a study's page loads when the user sorts or filters trials.
+#: The address of the table of trials, which a study's page loads when the user sorts or filters it.
 TABLE = "trials"
-#: The functions that draw the pages, by address.
+#: The functions that return the pages, by the last part of the address.
 PAGES: dict[str, Callable[[Site, Mapping[str, str]], Page]] = {
     "": studies_page,
     "study": study_page,
@@ -53,15 +53,18 @@ PAGES: dict[str, Callable[[Site, Mapping[str, str]], Page]] = {
     "devices": devices_page,
     "plan": plan_page,
 }
-#: The header of requests in which an open page loads itself again after a change.
+#: The header with which an open page asks for its new content after a change.
 LIVE = "x-penstock-live"
 UNEXPECTED = "This is a bug in Penstock: the traceback is in the terminal of penstock ui."
-#: The most bytes of a form.
+#: The most bytes that the body of a form's request may have.
 FORM_BYTES = 1 << 20
 
 
 def application(settings: Settings, reader: Reader) -> Starlette:
-    """Return the web application for the installation of ``settings``, without the gate."""
+    """Return the web application for the installation of ``settings``.
+
+    Requests are not checked here. ``Gate`` must be put around the application for that.
+    """
     site = Site(settings, reader)
     follower = Follower(reader, site.scheduler, site.shares.has_news)
     pictures = Pictures(follower)
@@ -152,15 +155,15 @@ def application(settings: Settings, reader: Reader) -> Starlette:
 
 
 def _query(request: Request) -> dict[str, str]:
-    """Return the query of a page; values of ticked boxes with one name are joined, as ``3,7``."""
+    """Return the fields of a page's query. Values of a repeated field are joined, as ``3,7``."""
     params = request.query_params
     return {name: ",".join(params.getlist(name)) for name in params}
 
 
 def _begun(site: Site, name: str, query: Mapping[str, str]) -> tuple[Page, str]:
-    """Return a page, and its text up to its main part.
+    """Return a page, and its HTML up to the main part.
 
-    Raises the errors of the function that draws the page.
+    Raises the errors of the function that returns the page.
     """
     newest = site.newest()  # read first: what comes meanwhile is announced
     page = PAGES[name](site, query)
@@ -170,7 +173,8 @@ def _begun(site: Site, name: str, query: Mapping[str, str]) -> tuple[Page, str]:
 def _parts(beginning: str, draw: Callable[[], Picture]) -> Iterator[str | bytes]:
     """Yield a page's beginning at once, and the rest when it is drawn, which may take a second.
 
-    Errors while drawing are shown in the page, since the status of the response is already sent.
+    Errors while the rest is drawn are shown in the page, since the status of the response is
+    already sent.
     """
     yield beginning
     try:
@@ -192,7 +196,7 @@ def _said(words: object) -> Markup:
 
 
 def _message(title: str, words: object, status: int) -> Response:
-    """Return a page that says ``words``."""
+    """Return a response whose page shows ``words`` under the heading ``title``."""
     page = Page(
         title, Markup("<h1>{}</h1>").format(title), lambda: Content(_said(words)), topics=()
     )

@@ -1,4 +1,4 @@
-"""Draws chosen trials of a study next to each other: curves, differences, state and results."""
+"""Draws the page that compares trials of a study: their curves, parameters, states and results."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ if TYPE_CHECKING:
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
     from .site import Site
 
-#: The dashes of lines. Each is used with all colours before the next one is used.
+#: Plotly's dash styles of the curves. All colours are used with the first style, then with the
+#: second.
 DASHES = ("solid", "dash")
 
 
 def compare_page(site: Site, query: Mapping[str, str]) -> Page:
-    """Return the page that compares the trials ``n`` (as ``3,7``) of the study ``id``.
+    """Return the page that compares some trials of a study.
 
-    Raises UsageError if there is no such study.
+    The query has the study's ``id``, and the trials' numbers in ``n`` (as ``3,7``). Raises
+    UsageError if there is no such study.
     """
     study = site.reader.study(query.get("id", ""))
     head = Markup("<h1>Trials compared</h1><p>{}</p>").format(
@@ -67,7 +69,10 @@ def _compared(site: Site, study_id: str, numbers: Sequence[int]) -> Content:
 
 
 def _looks(trials: Sequence[TrialRow]) -> dict[int, tuple[str, str]]:
-    """Return each trial's colour and dash by its number. All readers can tell the colours apart."""
+    """Return the colour and the dash style of each trial's curve, by the trial's number.
+
+    The colours can be told apart by readers with any colour vision.
+    """
     return {
         trial.number: (STUDIES[k % len(STUDIES)], DASHES[k // len(STUDIES) % len(DASHES)])
         for k, trial in enumerate(trials)
@@ -80,7 +85,10 @@ def _curves(
     epochs: Sequence[EpochRow],
     looks: Mapping[int, tuple[str, str]],
 ) -> Figure | None:
-    """Return the learning curves, each in its trial's colour and dash, and all equally thick."""
+    """Return the learning curves of ``trials``, all equally thick.
+
+    ``looks`` has the colour and the dash style of each trial.
+    """
     figure = figures.learning_curves(study, trials, epochs)
     if figure is None:
         return None
@@ -101,7 +109,7 @@ def _title(study: StudyRow, trial: TrialRow, look: tuple[str, str]) -> Markup:
 
 
 def _facts(trial: TrialRow) -> dict[str, str]:
-    """Return the trial's parameters, origin and system configuration, by name."""
+    """Return the parameters, the origin and the system configuration of a trial, by label."""
     facts = {name: number(value, 12) for name, value in trial.params.items()}
     if trial.origin_trial is not None:
         of = number_of(trial.origin_trial)
@@ -110,7 +118,7 @@ def _facts(trial: TrialRow) -> dict[str, str]:
 
 
 def _standing(study: StudyRow, trial: TrialRow, epochs: Sequence[EpochRow]) -> dict[str, Any]:
-    """Return the trial's state, progress and results, by name."""
+    """Return the trial's state, progress and results, by label."""
     own = [row for row in epochs if row.trial == trial.id]
     ends = trial.state in FINAL or trial.target >= UNBOUNDED
     state = Markup('<i class="{0}">{0}</i>').format(trial.state)
@@ -129,7 +137,11 @@ def _standing(study: StudyRow, trial: TrialRow, epochs: Sequence[EpochRow]) -> d
 def _table(
     titles: Sequence[Markup], cells: Sequence[Mapping[str, Any]], *, only_differing: bool
 ) -> tuple[list[Column[Any]], list[list[Any]]]:
-    """Return a table's columns, the first for names and one for each trial, and its rows."""
+    """Return the columns and the rows of a table that has a row for each label in ``cells``.
+
+    The first column has the labels, and each trial has a further column. With ``only_differing``,
+    rows in which all trials agree are left out.
+    """
     rows = []
     for name in dict.fromkeys(name for each in cells for name in each):
         values = [each.get(name) for each in cells]

@@ -1,4 +1,4 @@
-"""Draws the devices with their trials, now and in recent epochs."""
+"""Draws the page of devices: the trials that run on them now, and those of recent epochs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from ...app.show.views.devices import Facts
     from .site import Site
 
-#: Number of recent epochs of all studies in the chart of devices and trials.
+#: The number of newest epochs, over all studies, in the chart of devices and trials.
 NEWEST = 400
 
 
 def devices_page(site: Site, query: Mapping[str, str]) -> Page:
-    """Return the page of all devices: states, running trials, and a chart of recent trials."""
+    """Return the page that lists all devices and has a chart of the trials that ran on them."""
     return Page("Devices", Markup("<h1>Devices</h1>"), lambda: _devices(site), charts=True)
 
 
@@ -61,7 +61,7 @@ def _devices(site: Site) -> Content:
 
 
 def _legend(site: Site, epochs: Sequence[EpochRow], works: Iterable[Work]) -> Markup:
-    """Return the names of the studies in the chart, each with its colour."""
+    """Return the legend of the chart: the name of each study with its colour."""
     trials = {row.trial for row in epochs} | {work.trial for work in works}
     names = {study.id: study.name for study in site.reader.studies()} if trials else {}
     swatch = Markup('<i class="swatch" style="background:{}"></i>{}')

@@ -1,9 +1,9 @@
 """Reads the filters that users type to choose trials, such as ``lr<0.01 state:failed``.
 
-A filter is words separated by spaces. A row is shown if all words hold for it. A word with a
-comparison is tested on the column with that name, as the table shows it; ``:`` tests for a part of
-the column's text. Any other word is searched in the texts of all columns. Quotes keep words
-together.
+A filter is a list of words separated by spaces. A row is shown if all words hold for the row. A
+word with a comparison is tested on the column with that name, as the table shows it; ``:`` tests
+for a part of the column's text. Any other word is searched in the texts of all columns. Quotes keep
+words together.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ _ORDERS: Mapping[str, Callable[[float, float], bool]] = {
 
 
 def chosen_by(text: str, columns: Sequence[Column[Row]]) -> Callable[[Row], bool]:
-    """Return a predicate: True for rows that the filter ``text`` chooses, or all if it is empty.
+    """Return a predicate that is True for the rows that the filter ``text`` chooses.
 
-    Raises UsageError for an unknown column, and for text where a number is needed.
+    An empty filter chooses all rows. Raises UsageError if the filter names an unknown column, or
+    has text where a number is needed.
     """
     try:
         words = shlex.split(text)
@@ -61,7 +62,10 @@ def _test(word: str, columns: Sequence[Column[Row]]) -> Callable[[Row], bool]:
 
 
 def _compared(typed: str, sign: str, operand: str) -> Callable[[Any], bool]:
-    """Return a predicate: True for values that compare by ``sign`` with ``operand``."""
+    """Return a predicate that compares a value with ``operand`` by the comparison ``sign``.
+
+    ``typed`` is the column and the sign as the user typed them, for messages.
+    """
     part, number = operand.lower(), _number(operand)
     if sign == ":":
         return lambda value: part in _text(value)

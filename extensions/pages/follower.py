@@ -1,15 +1,16 @@
-"""Notices changes, once for all open pages, and tells each page about those that concern it.
+"""Notices changes in the ledger for all open pages, and tells each page when it must be redrawn.
 
 Theory of operation. Each open page keeps one stream of server-sent events. While there is a stream,
 a single task checks every ``PERIOD`` seconds for new events in the ledger, and for another
-scheduler process, of which there is no event. It sends the changes to every stream as a set of
+scheduler process, which leaves no event. The task sends the changes to every stream as a set of
 topics. A page that shows one of these topics loads itself again, and updates the parts that differ.
 If a page is slow, its stream only collects topics, and there are only as many topics as studies.
 
-If several pages load the same address between two announcements, it is drawn once. After each
-picture, the next one waits for ``REST`` times the CPU time that this process has used since the
-picture before (``Pictures``). So live pages take only a part of one core, however many are open and
-however large the studies are. With more work, only the time between two pictures grows.
+If several pages load the same address between two announcements, the page at that address is drawn
+once. A drawn page is called a picture. After each picture, the next one waits for ``REST`` times
+the CPU time that this process has used since the picture before (``Pictures``). So live pages take
+only a part of one core, however many are open and however large the studies are. With more work,
+only the time between two pictures grows.
 """
 
 from __future__ import annotations
@@ -35,23 +36,23 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two checks of the ledger.
 PERIOD = 0.25
-#: Seconds between two announcements of ``TIME`` to pages that show times until now.
+#: Seconds between two announcements of ``TIME``, for pages that show durations up to now.
 TICK = 10.0
-#: Seconds of rest for each second of CPU time.
+#: Seconds of rest after drawing for each second of CPU time that was used.
 REST = 4.0
-#: Number of pictures that are kept in memory.
+#: The number of pictures that are kept in memory.
 KEPT = 64
-#: Topics: everything has changed; time has passed. A study's topic is ``study:`` and its id.
+#: Two topics: everything has changed, and time has passed. ``topic_of`` returns a study's topic.
 ALL, TIME = "all", "time"
 
 
 def topic_of(study_id: str) -> str:
-    """Return the topic of pages about the study ``study_id``."""
+    """Return the topic that pages about the study with this id follow."""
     return f"study:{study_id}"
 
 
 class _Stream:
-    """The topics that one open page has not been told of yet."""
+    """The stream of one open page, with the topics of which the page has not been told yet."""
 
     def __init__(self) -> None:
         self.topics: set[str] = set()
@@ -59,9 +60,11 @@ class _Stream:
 
 
 class Follower:
-    """Follows the ledger of ``reader``. ``scheduler`` returns a value that identifies its process.
+    """A task that follows the ledger of ``reader`` and tells open pages about changes.
 
-    ``has_news`` returns True once if there are new results of which there is no event.
+    ``scheduler`` returns a value that identifies the scheduler's process. ``has_news`` returns True
+    if there are new results that leave no event in the ledger, and then False until there are
+    others.
     """
 
     def __init__(
@@ -73,17 +76,18 @@ class Follower:
         self._reader = reader
         self._scheduler = scheduler
         self._has_news = has_news
-        #: Number of announcements so far. A picture drawn after the last one is up to date.
+        #: The number of announcements so far. A picture is up to date if it was drawn after the
+        #: last one.
         self.announced = 0
         self._newest = 0
-        #: The newest event that pages have been told of.
+        #: The number of the newest event of which pages have been told.
         self._told = 0
         self._served: object = None
         self._streams: set[_Stream] = set()
         self._wake = asyncio.Event()
 
     def hurry(self) -> None:
-        """Check at once. Call this after a change made from a page."""
+        """Check for changes at once. Call this after a page has changed something."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -114,7 +118,7 @@ class Follower:
             return set()
 
     def look(self) -> set[str]:
-        """Return the topics that have changed since the last call."""
+        """Return the topics that have changed since the last call of this method."""
         before, self._served = self._served, self._scheduler()
         topics = set() if before in (None, self._served) else {ALL}
         if self._has_news():
@@ -140,7 +144,8 @@ class Follower:
     async def messages(self, seen: int) -> AsyncIterator[str]:
         """Yield messages to a page that shows the ledger as of event number ``seen``.
 
-        A message has the changed topics, and the number of the newest event as its id.
+        A message is a server-sent event. Its data are the changed topics, and its id is the number
+        of the newest event.
         """
         stream = _Stream()
         self._streams.add(stream)
@@ -163,9 +168,9 @@ class Follower:
 
 
 class Picture(NamedTuple):
-    """A page as it was drawn: its beginning and its rest, as UTF-8."""
+    """A page as it was drawn, in two parts: its beginning and its rest, as UTF-8."""
 
-    #: The number of announcements and the time (monotonic seconds) when drawing began.
+    #: The number of announcements, and the time (monotonic seconds), when drawing began.
     announced: int
     began: float
     beginning: bytes
@@ -173,27 +178,28 @@ class Picture(NamedTuple):
 
 
 class Pictures:
-    """The pictures of pages. A picture is drawn again after an announcement of ``follower``.
+    """A cache of drawn pages. A page is drawn again after an announcement of ``follower``.
 
-    Pictures are drawn one at a time, in any thread.
+    One page is drawn at a time, in any thread.
     """
 
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
         self._lock = threading.Lock()
-        #: The lock of the live page that rests or draws. Other live pages wait for it.
+        #: The lock of the live page that rests or is drawn. Other live pages wait for the lock.
         self._turn = asyncio.Lock()
-        #: End of the rest after the last picture (monotonic seconds).
+        #: The end of the rest after the last picture (monotonic seconds).
         self.rested = 0.0
-        #: End of the last drawing (monotonic seconds), and this process's CPU seconds at that time.
+        #: The end of the last drawing (monotonic seconds), and the CPU seconds of this process at
+        #: that time.
         self._ready, self._spent = time.monotonic(), time.process_time()
         #: The kept pictures by address.
         self._kept: OrderedDict[str, Picture] = OrderedDict()
 
     async def live(self, address: str, draw: Callable[[], tuple[str, str]]) -> Picture:
-        """Return a picture drawn since the last announcement, or draw one after a rest.
+        """Return a picture that was drawn since the last announcement, or draw one after a rest.
 
-        Raises what ``draw`` raises.
+        ``address`` is the key of the picture in the cache. Raises the errors that ``draw`` raises.
         """
         announced = self._follower.announced
         async with self._turn:
@@ -211,10 +217,11 @@ class Pictures:
         *,
         rests: bool = True,
     ) -> Picture:
-        """Return a picture by ``draw``, or a kept one begun since ``asked`` (monotonic seconds).
+        """Return a kept picture if its drawing began after ``asked``, or else draw a new picture.
 
-        If not ``rests``, no rest follows: such pictures answer a user's own requests, which are
-        rare. Raises what ``draw`` raises.
+        ``address`` is the key of the picture in the cache, and ``asked`` is in monotonic seconds.
+        Without ``rests``, no rest follows the drawing; this is for pictures that answer a user's
+        own requests, which are rare. Raises the errors that ``draw`` raises.
         """
         with self._lock:
             cached = self._kept.pop(address, None)
@@ -236,10 +243,11 @@ class Pictures:
             return cached
 
     def _rest(self) -> None:
-        """Set the rest for the CPU time that the process has used since the last picture.
+        """Compute the end of the rest from the CPU time used since the last picture.
 
         The rest is counted from the end of the previous rest, or from the last picture if that is
-        later. So CPU time used slowly, in a long time without pictures, leads to no rest now.
+        later. So CPU time that was used slowly, in a long time without pictures, leads to no rest
+        now.
         """
         since, before = max(self.rested, self._ready), self._spent
         self._ready, self._spent = time.monotonic(), time.process_time()

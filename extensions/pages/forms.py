@@ -1,4 +1,7 @@
-"""The forms that control studies and devices. ``actions`` carries them out."""
+"""Returns the forms with which users control studies and devices.
+
+The module ``actions`` carries out the actions that the forms send.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
     from ...app.show.views.devices import Facts
     from ...scheduler.model.study import StudySpec
 
-#: The prefix of parameters' names in the form that enqueues a configuration.
+#: The prefix of a parameter's name in the form that enqueues a configuration.
 PARAM = "param."
 #: The most trials that the form adds to a study at once.
 MOST = 10**6
@@ -23,7 +26,7 @@ BOUNDS = {"lowest": LOWEST, "highest": HIGHEST, "priority": MAX_PRIORITY, "trial
 
 
 def study_forms(study: StudyRow, spec: StudySpec) -> Markup:
-    """Return the forms of the actions that ``study`` allows in its present state."""
+    """Return the forms of the actions that are possible for ``study`` in its present state."""
     closed = study.finished_at is not None or spec.local
     space = [
         (name, PARAM + name, parameter(text)) for name, text in (() if closed else spec.space or ())
@@ -32,6 +35,6 @@ def study_forms(study: StudyRow, spec: StudySpec) -> Markup:
 
 
 def drain_form(facts: Facts) -> Markup:
-    """Return the form that takes a device out, or gives it back."""
+    """Return the form that drains a device, or puts a drained device back into use."""
     back = facts["state"] in ("draining", "drained")
     return part("drain_form.html", action="undrain" if back else "drain", device=facts["name"])

@@ -1,7 +1,7 @@
 """Puts a page into the common frame: style, scripts, links to other pages, and live updates.
 
-All pages are in one folder and link to each other by their names alone, so that they work behind a
-proxy at any path. Users' text enters a page as in a report: escaped, or as JSON for the charts.
+All pages are in one folder and link to each other by their names alone, so that the links work
+behind a proxy at any path. Text from users is escaped, or enters a page as JSON for the charts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SCRIPT, STYLE = "text/javascript", "text/css"
 
 
 class Content(NamedTuple):
-    """The main part of a page as HTML, and the figures of its charts."""
+    """The main part of a page as HTML, and the figures of its charts by name."""
 
     main: Markup
     figures: Mapping[str, Any] | None = None
@@ -33,38 +33,42 @@ class Content(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page: its title as text, its head as HTML, and the function that draws the slower rest."""
+    """A page: its title as text, its head as HTML, and the function that draws its main part.
+
+    The main part may take long to draw, so the frame and the head are sent before it.
+    """
 
     title: str
     head: Markup
     draw: Callable[[], Content]
-    #: The topics that the page shows (``extensions.pages.follower``); None if any change concerns
-    #: it.
+    #: The topics that the page shows (``extensions.pages.follower``), or None if the page must be
+    #: redrawn after any change.
     topics: tuple[str, ...] | None = None
     #: True if the page may have charts.
     charts: bool = False
 
 
 def begun(page: Page, here: str, seen: int) -> str:
-    """Return the beginning of ``page``, at the address ``here``, up to its main part.
+    """Return the HTML of ``page`` up to its main part.
 
-    The page shows the ledger as of event number ``seen``, which was read before anything else.
+    ``here`` is the address of the page. ``seen`` is the number of the newest event in the ledger,
+    read before the data of the page. The page gets messages about later events.
     """
     return part("begin.html", page=page, here=here, seen=seen, asset_url=asset_url)
 
 
 def ended(content: Content) -> str:
-    """Return the rest of a page: its main part and its end."""
+    """Return the rest of a page's HTML: its main part and the end of the frame."""
     return part("end.html", main=content.main, figures=content.figures or {})
 
 
 def asset_url(name: str) -> str:
-    """Return the address of a style sheet or script. It changes when the content does."""
+    """Return the address of a style sheet or script. The address changes with the content."""
     return f"{name}?v={_mark(name)}"
 
 
 def asset(name: str) -> tuple[str, str] | None:
-    """Return the text and media type of a style sheet or script; None if the name is unknown."""
+    """Return the text and the media type of a style sheet or script, or None if there is none."""
     read = _ASSETS.get(name)
     return None if read is None else (read(), SCRIPT if name.endswith(".js") else STYLE)
 

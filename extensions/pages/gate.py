@@ -59,14 +59,20 @@ CONNECTION = "penstock.connection"
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """The address at which a proxy shows the pages: its origin, and its path (or "")."""
+    """The address at which a proxy shows the pages, split into origin and path.
+
+    Both are empty if there is no proxy. The path has no slash at its end.
+    """
 
     origin: str = ""
     path: str = ""
 
     @classmethod
     def of(cls, url: str) -> Proxy:
-        """Return the proxy at ``url``. Raises UsageError if it is no address of a web page."""
+        """Return the proxy at ``url``.
+
+        Raises UsageError if ``url`` is not the address of a web page.
+        """
         allowed = "an address as https://example.org/penstock"
         try:
             parts = urlsplit(url)
@@ -85,18 +91,19 @@ class Proxy:
 
 
 class Gate:
-    """ASGI middleware that serves ``app`` to browsers with ``token``, also behind ``proxy``."""
+    """ASGI middleware that admits only browsers with the token, directly or through a proxy."""
 
     def __init__(self, app: ASGIApp, token: str, proxy: Proxy) -> None:
         self._app = app
         self._token = token
         self._proxy = proxy
         self._session = secrets.token_urlsafe(32)
-        #: The folder of all pages, after the proxy's path.
+        #: The folder of all pages, which follows the proxy's path in an address. Its name is a
+        #: secret.
         self._folder = f"/{secrets.token_urlsafe(16)}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or pass it to the application."""
+        """Pass a request to the application if it is admitted, or else answer with a refusal."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -116,7 +123,7 @@ class Gate:
         await (self._app if refusal is None else refusal)(scope, receive, guarded)
 
     def _without_prefix(self, scope: Scope) -> Scope:
-        """Return ``scope`` without the path of the proxy, which some proxies do not remove."""
+        """Return ``scope`` without the proxy's path. Some proxies remove this path themselves."""
         path, prefix = scope["path"], self._proxy.path
         if prefix and path.startswith(f"{prefix}/"):
             return {**scope, "path": path[len(prefix) :]}
@@ -132,7 +139,7 @@ class Gate:
         return {**scope, "path": path[len(self._folder) :]}, True
 
     def _refusal(self, scope: Scope, *, is_inside: bool) -> Response | None:
-        """Return the response to give instead of the page; None if the request is admitted."""
+        """Return the response that refuses or redirects a request; None if it is admitted."""
         headers = Headers(scope=scope)
         host = headers.get("host", "").lower()
         if not is_ours(host) and (not self._proxy.host or host != self._proxy.host):
@@ -155,7 +162,10 @@ class Gate:
     def _enter(
         self, scope: Scope, offered_token: str, query: dict[str, list[str]], *, is_inside: bool
     ) -> Response:
-        """Set the session's cookie, and redirect to the same page without the token."""
+        """Set the session's cookie, and redirect to the same page without the token.
+
+        A wrong token is refused.
+        """
         if not secrets.compare_digest(offered_token.encode(), self._token.encode()):
             return _words(
                 403, "This token is not the one that was printed: the server has a new one."
@@ -176,7 +186,7 @@ class Gate:
         return response
 
     def _is_own(self, headers: Headers, host: str) -> bool:
-        """Return True if a page of this server, under ``host`` or the proxy, sent the request."""
+        """Return True if one of our pages sent the request, from ``host`` or through the proxy."""
         origin = headers.get("origin", "").lower()
         return origin == f"http://{host}" or (bool(origin) and origin == self._proxy.origin)
 

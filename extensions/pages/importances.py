@@ -1,4 +1,4 @@
-"""Computes the importances of parameters apart from the pages that show them, and keeps them."""
+"""Computes the importances of hyperparameters in the background, and keeps them for the pages."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds of rest after each second of work, so that importances take little CPU time.
+#: Seconds of rest after each second of computing, so that importances take little CPU time.
 REST = 20.0
 
 
 class Shares:
-    """The importances of parameters in studies that are shown repeatedly, as last computed.
+    """A cache of the importances of hyperparameters in the studies that pages show.
 
-    A page gets the last result without waiting. A new result is computed if more trials are over
-    than at the last one, for one study at a time and with a rest after each.
+    A page gets the last result without waiting. A new result is computed in a thread if more trials
+    are over than at the last one. One study is computed at a time, with a rest after each.
     """
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._lock = threading.Lock()
-        #: For each study, the number of trials that were over, and the importances of its
-        #: parameters.
+        #: By study id: the number of trials that were over, and the importances of the
+        #: hyperparameters.
         self._known: dict[str, tuple[int, Importances | None]] = {}
         self._working = False
-        #: End of the rest after the last computation (monotonic seconds).
+        #: The end of the rest after the last computation (monotonic seconds).
         self._rested = 0.0
         self._news = False
-        #: True if a finished study was not computed because another study was, or because of a
-        #: rest.
+        #: True if a finished study had to wait because another study was being computed, or because
+        #: of the rest.
         self._refused = False
 
     def of(
         self, study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
     ) -> tuple[Importances | None, bool]:
-        """Return the known importances, and True if newer ones are still to be computed."""
+        """Return the last known importances of a study, and True if newer ones are to come."""
         over = sum(trial.state in FINAL for trial in trials)
         with self._lock:
             worked_out, shares = self._known.get(study.id, (0, None))
@@ -60,9 +60,9 @@ class Shares:
         return shares, is_due
 
     def has_news(self) -> bool:
-        """Return True, once, if a finished study has new importances or can now be computed.
+        """Return True, once, if a finished study has new importances or can be computed now.
 
-        There is no event of either, so pages learn of it this way.
+        Neither leaves an event in the ledger, so the follower learns of both from this method.
         """
         with self._lock:
             again = self._refused and not self._working and time.monotonic() >= self._rested

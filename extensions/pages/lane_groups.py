@@ -1,4 +1,7 @@
-"""The trials that share a lane now: those trained together, and those that take turns."""
+"""Lists the lanes in which several trials run now, and tells how the trials share each lane.
+
+A lane is a process that trains several trials. The trials take turns or are trained together.
+"""
 
 from __future__ import annotations
 
@@ -15,30 +18,31 @@ if TYPE_CHECKING:
     from ...scheduler.model.events import EpochReported
     from ...scheduler.state.state import DeviceRecord
 
-#: The most lanes in the list.
+#: The most lanes that a page lists.
 LISTED = 32
 
 
 @dataclass(frozen=True, slots=True)
 class LaneGroup:
-    """The trials (two or more) that run in a lane of ``device``, in the order of their seats."""
+    """Two or more trials that run in one lane of ``device``, in the order of their seats."""
 
     device: str
     lane: int
     works: tuple[Work, ...]
-    #: Size of the fused group in the newest ended epoch of these trials; 1 if they are not fused.
+    #: The size of the fused group in the newest epoch of these trials that has ended; 1 if the
+    #: trials take turns.
     together: int = 1
-    #: Number of these trials for which the batches of that epoch were read once.
+    #: The number of trials for which the batches of that epoch were read once.
     readers: int = 0
 
     @property
     def trials(self) -> list[str]:
-        """The trials, each as study and number."""
+        """The trials as text, each as study and number."""
         return [f"{work.study}/{work.number}" for work in self.works]
 
     @property
     def words(self) -> str:
-        """A part of a sentence on how the trials share the lane."""
+        """A part of a sentence that says how the trials share the lane."""
         if self.together > 1:
             return f"trained together, {self.together} at once in the last epoch"
         if self.readers > 1:
@@ -52,7 +56,11 @@ def lane_groups(
     running: Mapping[tuple[str, int], Work],
     study: str | None = None,
 ) -> list[LaneGroup]:
-    """Return the lanes with several trials now; if ``study`` is given, only those it runs in."""
+    """Return the lanes in which several trials run now.
+
+    ``running`` has the trial in each slot, by device and slot. If ``study`` is given, only lanes in
+    which a trial of that study runs are returned. At most ``LISTED`` lanes are returned.
+    """
     groups = []
     for (device, lane), works in _by_lane(devices, running).items():
         if study is None or any(study_of_trial(work.trial) == study for work in works):
@@ -66,7 +74,10 @@ def lane_groups(
 def lane_group(
     device: str, lane: int, works: Sequence[Work], reports: Iterable[EpochReported]
 ) -> LaneGroup:
-    """Return the trials ``works`` of a lane; the newest of ``reports`` shows how they share it."""
+    """Return the group of the trials ``works`` that run in a lane.
+
+    The newest of ``reports`` shows how the trials share the lane.
+    """
     last = max(reports, key=lambda each: each.at, default=None)
     if last is None:
         return LaneGroup(device, lane, tuple(works))

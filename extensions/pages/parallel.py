@@ -1,7 +1,7 @@
-"""Draws trials as lines across axes of their parameters and results: parallel coordinates.
+"""Draws parallel coordinates: each trial is a line across axes of its parameters and results.
 
 The report's chart generates code in the browser, which the pages' policy forbids. So only the axes
-are the report's (``parameter_figures``), and the lines are drawn here.
+come from the report (``parameter_figures``), and the lines are drawn here as SVG.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ if TYPE_CHECKING:
 HEIGHT, TOP, FOOT, SIDE = 300, 44, 14, 70
 #: Pixels from one axis to the next.
 APART = 150
-#: The most labelled ticks of an axis. If it has more ticks, some labels are left out.
+#: The most ticks of an axis that are labelled. If an axis has more ticks, some labels are left out.
 TICKS = 8
 
 
 def parallel_part(study: StudyRow, trials: Sequence[TrialRow]) -> Markup:
-    """Return the drawing with the best trial on top; empty if fewer than two have a result."""
+    """Return the drawing of ``trials``, with the line of the best trial on top.
+
+    The result is empty if fewer than two trials have a result.
+    """
     figure = parameter_figures.parallel(study, trials)
     if figure is None:
         return Markup()
@@ -59,7 +62,10 @@ def _bounds(axis: dict[str, Any]) -> tuple[float, float]:
 
 
 def _height(axis: dict[str, Any], value: float) -> float:
-    """Return a value's y on its axis, measured from the top; the middle if all values are equal."""
+    """Return the y of a value on its axis, in pixels from the top of the drawing.
+
+    If all values of the axis are equal, the result is the middle of the axis.
+    """
     low, high = _bounds(axis)
     share = (value - low) / (high - low) if high > low else 0.5
     return HEIGHT - FOOT - share * (HEIGHT - TOP - FOOT)

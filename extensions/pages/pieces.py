@@ -1,4 +1,4 @@
-"""Parts of pages: templates, links, and links between the pages of a long table."""
+"""Parts that pages share: templates, links, and the links below a table that has several pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...app.show.drawings.page import filled
 
 
 def part(template: str, /, **values: Any) -> Markup:
-    """Return the template of this folder, filled with ``values``.
+    """Return a template of this folder, filled with ``values``, as HTML.
 
     The template may call ``link``.
     """
@@ -20,7 +20,10 @@ def part(template: str, /, **values: Any) -> Markup:
 
 
 def link(page: str, text: object, /, *, here: bool = False, **query: object) -> Markup:
-    """Return a link to ``page`` with the text ``text``; ``here``: it is the current page."""
+    """Return a link to ``page`` with the text ``text`` and the fields of ``query``.
+
+    With ``here``, the link is marked as the current page.
+    """
     parameters = {name: value for name, value in query.items() if value is not None}
     address = f"{page}?{urlencode(parameters, errors='replace')}" if parameters else page
     now = Markup(' aria-current="true"') if here else ""
@@ -28,13 +31,17 @@ def link(page: str, text: object, /, *, here: bool = False, **query: object) -> 
 
 
 def page_of(query: Mapping[str, str]) -> int:
-    """Return the number, from 1, of the page of rows that ``query`` asks for."""
+    """Return the number of the table's page that ``query`` asks for, from 1."""
     text = query.get("page", "")
     return max(1, int(text)) if text.isascii() and text.isdecimal() and len(text) < 9 else 1
 
 
 def pager(page: str, query: Mapping[str, object], at: int, rows: int, size: int) -> Markup:
-    """Return links to the pages of ``rows`` rows, ``size`` on each; empty if there is one page."""
+    """Return links to the other pages of a table, for the page number ``at``.
+
+    The table has ``rows`` rows, and ``size`` of them are on each page. The result is empty if there
+    is one page only.
+    """
     last = max(1, -(-rows // size))
     if last == 1 and at == 1:
         return Markup()

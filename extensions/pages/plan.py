@@ -1,4 +1,4 @@
-"""Draws the plan: running trials, waiting trials with the reasons, and each study's share."""
+"""Draws the page of the plan: running trials, waiting trials with reasons, and studies' shares."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 
-#: Seconds to wait for an answer of the scheduler.
+#: Seconds that the page waits for the scheduler's answer.
 PATIENCE = 5.0
 
 
 def plan_page(site: Site, query: Mapping[str, str]) -> Page:
-    """Return the page that shows the scheduler's next steps."""
+    """Return the page that shows what the scheduler plans to do next."""
     return Page("Plan", Markup("<h1>Plan</h1>"), lambda: Content(_plan(site)))
 
 
@@ -52,7 +52,7 @@ def _plan(site: Site) -> Markup:
 
 
 def _facts(plan: Facts) -> dict[str, str]:
-    """Return the facts in the head of ``penstock plan``, by name."""
+    """Return the facts in the head of the page by label, with the words of ``penstock plan``."""
     first, *rest = head_words(plan).split("; ")
     if not plan["studies"]:
         return {"Now": "; ".join((first, *rest))}
@@ -88,7 +88,10 @@ def _share(row: Facts) -> str | None:
 
 
 def _said(end: str, row: Facts) -> str | None:
-    """Return the remarks of extensions on a row; None if there are none."""
+    """Return the remarks that extensions make on a row, or None if they make none.
+
+    ``end`` is the name of the extensions' functions.
+    """
     return "; ".join(words for of in of_ends("show", end) for words in of(row)) or None
 
 

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from ...app.ledger.rows import EpochRow
     from ...app.show.views.progress import View
 
-#: Number of studies, and of logs' last lines, that are kept in memory.
+#: The number of studies, and the number of logs, that are kept in memory.
 KEPT = 64
-#: Number of last lines of a log.
+#: The number of lines at the end of a log that are kept.
 LINES = 20
 
 
 class Site:
-    """The installation of ``settings``, whose ledger ``reader`` reads.
+    """The data of the installation of ``settings``, whose ledger ``reader`` reads.
 
-    Only one thread at a time draws pages (``extensions.pages.follower``).
+    Pages are drawn in one thread at a time (``extensions.pages.follower``).
     """
 
     def __init__(self, settings: Settings, reader: Reader) -> None:
@@ -40,25 +40,29 @@ class Site:
         self.control = Control(settings, reader)
         self.forecasts = Forecasts(reader)
         self.shares = Shares(reader)
-        #: The best value after each trial of finished studies, by study id and time of its end.
+        #: The best value after each trial of a finished study, by the study's id and the time of
+        #: its end.
         self.bests: dict[tuple[str, float], Sequence[float]] = {}
         self._watchers: OrderedDict[str, Watcher] = OrderedDict()
         self._logs: OrderedDict[str, tuple[PrintedLines, deque[Line]]] = OrderedDict()
         self._newest = 0
 
     def serves(self) -> bool:
-        """Return True if a scheduler runs."""
+        """Return True if a scheduler is running."""
         return scheduler_answers(self.settings)
 
     def scheduler(self) -> tuple[bool, int | None]:
-        """Return True if a scheduler runs, and its process id if it is on this machine.
+        """Return True if a scheduler runs, and its process id if it runs on this machine.
 
-        If this changes, the scheduler has started, stopped or been replaced.
+        If the result changes, the scheduler has started, stopped or been replaced.
         """
         return self.serves(), locks.pid_of(self.settings.run, "scheduler")
 
     def newest(self) -> int:
-        """Return the newest event's number; 0 if there is none or the ledger cannot be read."""
+        """Return the number of the newest event in the ledger.
+
+        The result is 0 if there is no event or if the ledger cannot be read.
+        """
         try:
             newest = 0 if self.reader.is_empty() else self.reader.newest()
         except PenstockError:
@@ -70,7 +74,7 @@ class Site:
         return newest
 
     def look(self, study_id: str) -> tuple[View, Sequence[EpochRow]]:
-        """Return the study as it is now, with all its epochs in the order of acceptance."""
+        """Return the current state of a study, and all its epochs in the order of acceptance."""
         # How often pages are drawn is up to the follower: what is drawn is never older.
         watchers = self._watchers
         watcher = watchers.pop(study_id, None) or Watcher(self.reader, study_id, rest=0.0)

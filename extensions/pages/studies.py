@@ -1,4 +1,4 @@
-"""Draws the list of studies."""
+"""Draws the page that lists all studies."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from .pieces import link, page_of, pager, part
 if TYPE_CHECKING:
     from .site import Site
 
-#: Number of studies on one page of the list.
+#: The number of studies on one page of the list.
 LISTED = 100
-#: The most trials of a finished study whose curve is drawn. Its trials are read once for the curve.
+#: The most trials that a finished study may have for its curve to be drawn, since all of them are
+#: read for the curve.
 DRAWN = 1_000
-#: Pixels: the size of a study's curve in the list, and the margin around its line.
+#: Pixels: width and height of a study's curve in the list, and the margin around its line.
 WIDTH, HEIGHT, MARGIN = 96, 22, 2
 
 
 def studies_page(site: Site, query: Mapping[str, str]) -> Page:
-    """Return the page that lists all studies, the newest first."""
+    """Return the page that lists all studies, with the newest first."""
     return Page("Studies", Markup("<h1>Studies</h1>"), lambda: _content(site, query))
 
 
@@ -78,13 +79,16 @@ def _best(facts: dict[str, Any]) -> str:
 
 
 def _started(facts: dict[str, Any]) -> Markup:
-    """Return the study's start as text, with the exact second as a tooltip."""
+    """Return the time at which the study started as text, with the exact second as a tooltip."""
     at, words = moment(facts["created_at"]), started_words(facts)
     return Markup('<time title="{}">{}</time>').format(at, words)
 
 
 def _progress(facts: dict[str, Any]) -> Markup | None:
-    """Return a bar of the share done: of the expected epochs, or else of the expected trials."""
+    """Return a progress bar of the study, or None if its length is not known.
+
+    The bar shows the epochs done of those expected, or else the trials done of those expected.
+    """
     completed, of = facts["epochs"], facts["epochs_expected"]
     if not of:
         completed, of = facts["trials_over"], facts["trials_expected"]
@@ -96,7 +100,11 @@ def _progress(facts: dict[str, Any]) -> Markup | None:
 
 
 def _best_so_far(site: Site, facts: dict[str, Any]) -> Sequence[float]:
-    """Return the best value after each trial with a result; empty for several objectives."""
+    """Return the best value after each trial with a result.
+
+    The result is empty for several objectives, and for a finished study of more than ``DRAWN``
+    trials.
+    """
     if len(facts["objectives"]) > 1:
         return ()
     if facts["finished_at"] is None:
@@ -116,7 +124,10 @@ def _best_so_far(site: Site, facts: dict[str, Any]) -> Sequence[float]:
 
 
 def _curve(best: Sequence[float]) -> Markup | None:
-    """Return a small drawing of the best value so far over the trials."""
+    """Return a small drawing of the best value so far over the trials.
+
+    Return None if there are fewer than two values.
+    """
     if len(best) < 2:
         return None
     description = f"from {number(best[0])} to {number(best[-1])} over {len(best)} trials"
@@ -135,7 +146,10 @@ def _curve(best: Sequence[float]) -> Markup | None:
 
 
 def curve_points(best: Sequence[float]) -> list[tuple[float, float]]:
-    """Return the points of a stepped curve of ``best``, with the least value at the bottom."""
+    """Return the points of a stepped curve of ``best``, in pixels.
+
+    The least value is at the bottom.
+    """
     low, high = min(best), max(best)
     span, across = (high - low) or 1.0, (WIDTH - 2 * MARGIN) / (len(best) - 1)
     points: list[tuple[float, float]] = []
@@ -154,7 +168,7 @@ def _metrics(facts: dict[str, Any]) -> str:
     return ", ".join(each["metric"] for each in facts["objectives"])
 
 
-#: The columns of the list. Those of kind ``n`` contain numbers.
+#: The columns of the list. Columns of kind ``n`` contain numbers.
 COLUMNS: tuple[Column[dict[str, Any]], ...] = (
     Column("study", _named),
     Column("status", _status),

@@ -1,4 +1,4 @@
-"""Draws one study: its state, its charts, its trials, and the actions on it."""
+"""Draws the page of one study: its state, its charts, its trials, and the actions on it."""
 
 from __future__ import annotations
 
@@ -32,18 +32,22 @@ if TYPE_CHECKING:
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
     from .site import Site
 
-#: The most trials with a curve, and the most with a dot. If there are more, the best and the newest
-#: are shown, since larger charts would keep the browser busy for too long after a click.
+#: The most trials that are drawn as curves, and the most that are drawn as dots. If a study has
+#: more, the best and the newest are drawn, since larger charts would keep the browser busy for too
+#: long after a click.
 CURVES, DOTS = 30, 200
-#: Number of newest epochs in the timeline.
+#: The number of newest epochs that the timeline shows.
 NEWEST = 150
-#: The most epochs of an open study for which the remarks of extensions are shown, since extensions
-#: read all epochs for them.
+#: The most epochs that an unfinished study may have for extensions to add remarks, since extensions
+#: read all epochs for their remarks.
 NOTED = 2_000
 
 
 def study_page(site: Site, query: Mapping[str, str]) -> Page:
-    """Return the page of the study named in ``query``. Raises UsageError if there is none."""
+    """Return the page of the study whose id or name is ``id`` in ``query``.
+
+    Raises UsageError if there is no such study.
+    """
     study = site.reader.with_names(site.reader.study(query.get("id", "")))
     head = Markup('<h1><bdi>{}</bdi></h1><p class="lead">{}</p><p class="links">{} {}</p>').format(
         study.name,
@@ -99,7 +103,10 @@ def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
 
 
 def memory_page(site: Site, query: Mapping[str, str]) -> Page:
-    """Return the page of a study's memory needs and sharing, arguments as for ``study_page``."""
+    """Return the page that shows how much memory a study needs and how its trials share devices.
+
+    The query is as for ``study_page``.
+    """
     study = site.reader.study(query.get("id", ""))
     head = Markup("<h1>Memory and sharing</h1><p>{}</p>").format(
         link("study", study.name, id=study.id)
@@ -126,7 +133,7 @@ def _topics(study: StudyRow) -> tuple[str, ...]:
 def _charts(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the study's figures, and sentences on trials that are left out of them."""
+    """Return the study's figures, and sentences that name what the figures leave out."""
     dots, newest = charted(study, trials, DOTS), epochs[-NEWEST:]
     lines = charted(study, trials, CURVES)
     drawings = {

@@ -1,4 +1,4 @@
-"""Shows tables and text that extensions draw for a terminal as HTML."""
+"""Converts tables and text that extensions draw for a terminal into HTML."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def markup_of(shown: RenderableType) -> Markup:
-    """Return tables as HTML tables, the parts of groups one by one, and text as paragraphs."""
+    """Return a Rich renderable as HTML: a table as a table, and text as a paragraph.
+
+    The parts of a group are converted one by one.
+    """
     if isinstance(shown, Group):
         return Markup().join(map(markup_of, shown.renderables))
     if isinstance(shown, Table):

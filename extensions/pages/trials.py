@@ -1,4 +1,4 @@
-"""Draws the trials of a study, a page at a time, and single trials with their stories."""
+"""Draws the table of a study's trials, in several pages, and single trials with their stories."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from ...app.show.drawings.columns import Column
     from .site import Site
 
-#: Number of trials on one page of the table.
+#: The number of trials on one page of the table.
 LISTED = 50
-#: The most digits of a trial's number.
+#: The most digits of a trial's number in a query. Further digits are ignored.
 DIGITS = 12
-#: The most trials drawn as lines across their parameters.
+#: The most trials that are drawn as lines in the parallel coordinates.
 LINES = 200
 #: The most characters of a filter, and the most trials that are compared at once.
 LONGEST, MOST_CHOSEN = 300, 12
@@ -44,7 +44,10 @@ DIRECTIONS = ("ascending", "descending")
 
 
 def trials_page(site: Site, query: Mapping[str, str]) -> Page:
-    """Return a page with only a study's table of trials, which ``study_page`` loads to sort it."""
+    """Return a page with only the table of a study's trials.
+
+    A study's page loads it when the user sorts or filters the table.
+    """
     study = site.reader.study(query.get("id", ""))
     head = Markup("<h1>Trials</h1><p>{}</p>").format(link("study", study.name, id=study.id))
     draw = partial(_trials, site, study.id, query)
@@ -63,10 +66,11 @@ def trials_part(
     epochs: Sequence[EpochRow],
     query: Mapping[str, str],
 ) -> Markup:
-    """Return the trials that ``query`` asks for: ``filter``, ``order``, ``page`` and ``chosen``.
+    """Return the table of the trials that ``query`` asks for, as HTML.
 
-    ``order`` is the name of a column, with a dash in front to have the largest value first.
-    ``chosen`` are the trials to compare.
+    The fields of ``query`` are ``filter``, ``order``, ``page`` and ``chosen``. ``order`` is the
+    name of a column, with a dash in front if the largest value comes first. ``chosen`` has the
+    numbers of the trials that are ticked for a comparison.
     """
     numbers = numbers_in(query.get("chosen", ""))
     columns = trial_columns(study, trials, epochs, partial(_named, study, numbers))
@@ -106,14 +110,17 @@ def trials_part(
 
 
 def numbers_in(text: str) -> list[int]:
-    """Return the numbers of trials in ``text``, as ``3,7``. Other words are left out."""
+    """Return the numbers of trials in ``text``, such as ``3,7``.
+
+    Words that are no numbers are left out, and so are numbers after the first ``MOST_CHOSEN``.
+    """
     words = dict.fromkeys(text.split(","))
     digits = (each for each in words if each.isascii() and each.isdecimal() and len(each) < 10)
     return [int(each) for each in digits][:MOST_CHOSEN]
 
 
 def _named(study: StudyRow, chosen: Sequence[int], trial: TrialRow) -> Markup:
-    """Return a link to the trial, with a box to choose it."""
+    """Return a link to the trial, after a box that chooses the trial for a comparison."""
     box = Markup('<input type="checkbox" name="n" value="{}" aria-label="compare trial {}"{}>')
     attribute = Markup(" checked") if trial.number in chosen else ""
     name = link("trial", trial.number, id=study.id, n=trial.number)
@@ -121,9 +128,9 @@ def _named(study: StudyRow, chosen: Sequence[int], trial: TrialRow) -> Markup:
 
 
 def _order(asked: str, columns: Sequence[Column[TrialRow]]) -> tuple[Column[TrialRow] | None, bool]:
-    """Return the column by which trials are ordered, and True if the largest is first.
+    """Return the column by which trials are ordered, and True if the largest value comes first.
 
-    The column is None if the best trials are first.
+    The column is None if ``asked`` names no column; then the best trials come first.
     """
     by_title = {column.title: column for column in reversed(columns)}
     if asked in by_title:
@@ -134,7 +141,10 @@ def _order(asked: str, columns: Sequence[Column[TrialRow]]) -> tuple[Column[Tria
 def _ordered(
     study: StudyRow, trials: Sequence[TrialRow], column: Column[TrialRow] | None, *, down: bool
 ) -> list[TrialRow]:
-    """Return the trials in order. Those without a value in ``column`` are last."""
+    """Return the trials ordered by ``column``, with trials without a value there last.
+
+    If ``column`` is None, the best trials come first. With ``down``, the largest value comes first.
+    """
     if column is None:
         return best_first(study, trials)
     keys = [(column.sort_key(trial), trial) for trial in trials]
@@ -146,28 +156,36 @@ def _ordered(
 def _sorting(
     column: Column[TrialRow], by: Column[TrialRow] | None, *, down: bool, known: Mapping[str, Any]
 ) -> Column[TrialRow]:
-    """Return ``column`` with a title that sorts by it, or reverses the order if it is ``by``."""
+    """Return ``column`` with a title that is a link to the table sorted by this column.
+
+    If the table is already sorted by this column, the link reverses the order. ``by`` is the column
+    by which the table is sorted.
+    """
     descends = not down if column is by else column.first == DIRECTIONS[True]
     order = f"{'-' if descends else ''}{column.title}"
     return replace(column, title=link("study", column.title, **{**known, "order": order}))
 
 
 def _searched(column: Column[TrialRow]) -> Column[TrialRow]:
-    """Return a column as filters read it: the one for failures includes their messages."""
+    """Return the column as filters search it. The column for failures includes failure messages."""
     if column.title != "Failure":
         return column
     return replace(column, key=lambda trial: f"{trial.failure_kind} {trial.failure_message}")
 
 
 def partly(shown: Sequence[TrialRow], trials: Sequence[TrialRow]) -> str:
-    """Return a sentence that only some trials are drawn; empty if all are drawn."""
+    """Return a sentence that says how many of ``trials`` are drawn; empty if all are drawn."""
     if len(shown) == len(trials):
         return ""
     return f" Of {count(len(trials), 'trial')}, {len(shown)} are drawn: the best and newest."
 
 
 def charted(study: StudyRow, trials: Sequence[TrialRow], most: int) -> Sequence[TrialRow]:
-    """Return up to ``most`` trials for a chart, in their order; more if more are running."""
+    """Return the trials that a chart shows, in the order of ``trials``.
+
+    Up to ``most`` trials are returned: the best ones, those that run, and the newest ones. If more
+    than ``most`` trials are running, all of these are returned.
+    """
     if len(trials) <= most:
         return trials
     ids = {trial.id for trial in ranked(study, trials)[: most // 2]}
@@ -178,9 +196,10 @@ def charted(study: StudyRow, trials: Sequence[TrialRow], most: int) -> Sequence[
 
 
 def trial_page(site: Site, query: Mapping[str, str]) -> Page:
-    """Return the page of trial ``n`` of the study ``id`` in ``query``.
+    """Return the page of one trial.
 
-    Raises UsageError if there is no such trial.
+    The query has the study's ``id`` and the trial's number ``n``. Raises UsageError if there is no
+    such trial.
     """
     number = query.get("n", "")[:DIGITS]
     study, trial = find_trial(site.reader, f"{query.get('id', '')}/{number}")

@@ -33,25 +33,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds in which open pages can be told that the server ends.
+#: Seconds that the server waits at its end for open pages to be told of the end.
 GRACE = 1
 #: Seconds in which a request of a new connection must pass the gate.
 WAIT = 10.0
-#: The most connections that wait, and the most that have passed. Together with the process's files,
-#: they are fewer than the descriptors that a process usually may have (1,024).
+#: The most connections that wait, and the most that have passed. Their sum, with the process's open
+#: files, stays below the usual limit of descriptors in a process (1,024).
 MOST_WAITING, MOST_PASSED = 256, 400
 #: The most bytes of a request's head.
 HEAD_BYTES = 16 << 10
-#: The most connections accepted before surplus ones are closed. It is also the length of the
-#: kernel's queue. A queue shorter than the number of tabs that reload at once would delay some by
-#: seconds.
+#: The most connections that are accepted before surplus ones are closed, which is also the length
+#: of the kernel's queue. If the queue were shorter than the number of tabs that reload at once,
+#: some tabs would be delayed by seconds.
 AT_ONCE = 128
-#: Seconds between two log records of failures outside all pages.
+#: Seconds between two log records of failures that do not concern a page.
 QUIET = 60.0
 
 
 class Door:
-    """The connections of a server: those that wait, and those that have passed the gate."""
+    """The connections of a server: those that wait, and those that have passed the gate.
+
+    A connection passes the gate with its first request that is admitted.
+    """
 
     def __init__(self) -> None:
         # Each in the order of its coming.
@@ -60,17 +63,26 @@ class Door:
         self._said = -QUIET
 
     def protocol(self, *, app_state: dict[str, Any], **arguments: Any) -> Connection:
-        """Return the protocol of a new connection. The arguments are those of uvicorn's own."""
+        """Return the protocol for a new connection.
+
+        The arguments are those of uvicorn's protocol.
+        """
         return Connection(self, app_state, arguments)
 
     def come(self, connection: Connection) -> None:
-        """Add a new connection to those whose first request has not passed the gate yet."""
+        """Add a new connection to those that wait.
+
+        If too many wait, close the one that has waited longest.
+        """
         if len(self._waiting) >= MOST_WAITING:
             next(iter(self._waiting)).close()
         self._waiting[connection] = None
 
     def pass_(self, connection: Connection) -> None:
-        """Move a waiting connection to those that have passed the gate."""
+        """Move a connection from those that wait to those that have passed the gate.
+
+        If too many have passed, close the one that passed first.
+        """
         del self._waiting[connection]
         if len(self._passed) >= MOST_PASSED:
             next(iter(self._passed)).close()
@@ -82,7 +94,10 @@ class Door:
         self._passed.pop(connection, None)
 
     def say(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log a failure outside all pages, such as in accepting a connection, now and then."""
+        """Log a failure that does not concern a page, such as a failure to accept a connection.
+
+        At most one failure is logged in ``QUIET`` seconds.
+        """
         if time.monotonic() - self._said >= QUIET:
             self._said = time.monotonic()
             log.error(
@@ -94,7 +109,10 @@ class Door:
 
 
 class Connection(asyncio.Protocol):
-    """One connection: HTTP by uvicorn, closed if no request passes the gate in time."""
+    """One connection, with HTTP by uvicorn.
+
+    The connection is closed if no request is admitted in time.
+    """
 
     def __init__(self, door: Door, app_state: dict[str, Any], arguments: dict[str, Any]) -> None:
         self._door = door
@@ -125,7 +143,7 @@ class Connection(asyncio.Protocol):
         self._http.connection_lost(exc)
 
     def let_in(self) -> None:
-        """Note that a request of this connection has passed the gate."""
+        """Note that a request of this connection has been admitted by the gate."""
         if self._late is not None:
             self._late.cancel()
             self._late = None
@@ -151,7 +169,7 @@ def serve(
     proxy: str | None,
     tell: Callable[[str], object],
 ) -> None:
-    """Serve until SIGINT or SIGTERM. Call ``tell`` with the address to open.
+    """Serve the pages until SIGINT or SIGTERM, and call ``tell`` with the address to open.
 
     ``port`` 0 means any free port. ``proxy`` is the address at which a proxy shows the pages.
     Raises UsageError if ``proxy`` is not an address, or if the port is taken.
