@@ -130,7 +130,7 @@ class Gate:
         return scope
 
     def _without_folder(self, scope: Scope) -> tuple[Scope, bool]:
-        """Return ``scope`` relative to the pages' folder, and True if it is inside the folder."""
+        """Return ``scope`` relative to the pages' folder, and True if its path is in the folder."""
         path = scope["path"]
         if not secrets.compare_digest(
             path[: len(self._folder) + 1].encode(), f"{self._folder}/".encode()
