@@ -1,6 +1,6 @@
-"""Compares several studies on one page: best values over time, settings, and best trials.
+"""Compares several studies on one HTML page: best values over time, settings, and best trials.
 
-The page's frame (style, charts, footer) is the report's. Only studies with the same metric and
+The page has the style, the charts and the footer of a report. Only studies with the same metric and
 direction can be compared.
 """
 
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from ...app.ledger.reader import Reader
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
 
-#: Fields that are not settings, or that are shown in another form.
+#: Fields of ``StudySpec`` that the table of settings leaves out or shows in another form.
 _NOT_SETTINGS = {"id", "name", "code", "space", "strategy", "sampler"}
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A study in the comparison, with all its data."""
+    """A study in the comparison, with all its data from the ledger."""
 
     study: StudyRow
     spec: StudySpec
@@ -59,10 +59,10 @@ class Compared:
 
 
 def write_comparison(reader: Reader, study_ids: Sequence[str], path: Path) -> Path:
-    """Write the comparison to ``path`` (its folder is created) and return the path.
+    """Write the comparison of several studies to ``path``, and return ``path``.
 
-    Raises UsageError if a study is unknown, if the studies cannot be compared, or if the file
-    cannot be written.
+    The folder of ``path`` is created if it is missing. Raises UsageError if a study is unknown, if
+    the studies cannot be compared, or if the file cannot be written.
     """
     rows = [reader.study(each) for each in study_ids]
     check_comparable(rows)
@@ -78,7 +78,10 @@ def write_comparison(reader: Reader, study_ids: Sequence[str], path: Path) -> Pa
 
 
 def check_comparable(rows: Sequence[StudyRow]) -> None:
-    """Raise UsageError unless the studies are different and have the same single objective."""
+    """Raise UsageError if the studies cannot be compared.
+
+    Studies can be compared if each is given once and all have the same single objective.
+    """
     ids = [row.id for row in rows]
     if len(set(ids)) < len(ids):
         raise UsageError.refuse("STUDY", ", ".join(ids), "each study once")
@@ -91,7 +94,7 @@ def check_comparable(rows: Sequence[StudyRow]) -> None:
 
 
 def render(studies: Sequence[Compared], now: datetime) -> str:
-    """Return the page as text; ``now`` is the time of its creation."""
+    """Return the page as HTML. ``now`` is the time of its creation, which the footer shows."""
     curves = [(s.study, s.colour, _progress(s)) for s in studies]
     charts = {
         "epochs": figures.best_so_far(curves, by="epochs"),
@@ -110,7 +113,7 @@ def _progress(of: Compared) -> list[tuple[int, float, float]]:
     """Return the points of a study's curve: (epochs so far, seconds since submission, value).
 
     Trials that failed or violate a constraint are left out, because they are never the best. If the
-    objective reports no epochs, the values of its trials are used.
+    objective reports no epochs, there is a point for each trial that is over.
     """
     out = {t.id for t in of.trials if t.state == TrialState.FAILED or not t.feasible}
     if of.epochs:
@@ -152,7 +155,7 @@ def _differing(studies: Sequence[Compared]) -> list[dict[str, str]]:
 
 
 def _settings(spec: StudySpec) -> dict[str, str]:
-    """Return the study's settings by the names under which they are shown."""
+    """Return the study's settings, by the names that the table shows."""
     code = Markup("<code>{}</code> {}")
     settings = {
         "strategy": strategy_words(spec),
@@ -183,7 +186,10 @@ def _best(of: Compared) -> dict[str, str]:
 def _table(
     studies: Sequence[Compared], cells: Sequence[Mapping[str, str]]
 ) -> tuple[list[Column[str]], list[str]]:
-    """Return a table's columns, the first for names and one for each study, and its rows' names."""
+    """Return the columns and the row names of a table that compares the studies.
+
+    The first column has the names of the rows, and each study has a further column.
+    """
     title = Markup('<b class="swatch" style="background:{}"></b>{}')
     columns: list[Column[str]] = [Column("", str)]
     columns += [

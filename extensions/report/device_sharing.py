@@ -1,8 +1,8 @@
-"""Finds the trials that shared a device, and when, from the epochs of concurrent studies.
+"""Finds when trials shared a device, and which trials, from the epochs of concurrent studies.
 
-A trial is on a device from the start of its first epoch there to the end of its last one, except
-for gaps longer than ``GAP``. Shorter gaps are included, because the device also works between two
-epochs of a slot.
+A trial is on a device from the start of its first epoch there to the end of its last epoch there,
+except for gaps longer than ``GAP``. Shorter gaps are included, because the device also works
+between two epochs of a slot.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ if TYPE_CHECKING:
 
 #: A device, a slot, and the trial in that slot.
 TrialSlot = tuple[str, int, str]
-#: The longest gap (seconds) between two epochs in which a trial is still taken to be on the device.
+#: The longest gap (seconds) between two epochs for which a trial counts as still on the device.
 GAP = 1.0
-#: Number of spans that are listed: the longest ones.
+#: The number of spans that the report lists. If there are more, it lists the longest.
 SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
 class SharedSpan:
-    """A time in which two or more trials were on ``device``, from ``begin`` to ``end`` (s)."""
+    """A span of time, ``begin`` to ``end``, in which two or more trials were on ``device``.
+
+    The times are seconds since 1970.
+    """
 
     device: str
     trials: tuple[str, ...]
@@ -43,9 +46,10 @@ class SharedSpan:
 
 
 def shared_spans(study: str, epochs: Iterable[EpochRow]) -> list[SharedSpan]:
-    """Return the spans in which a trial of ``study`` (an id) shared a device, in order of start.
+    """Return the spans in which a trial of ``study`` shared a device, in order of their start.
 
-    ``epochs`` are those of the study and of other studies that may have run at the same time.
+    ``study`` is the study's id. ``epochs`` are those of the study and of other studies that may
+    have run at the same time.
     """
     stays_on: defaultdict[str, list[tuple[float, float, TrialSlot]]] = defaultdict(list)
     for begin, end, trial_slot in _stays(epochs):
@@ -68,11 +72,11 @@ def shared_spans(study: str, epochs: Iterable[EpochRow]) -> list[SharedSpan]:
 
 
 def _stays(epochs: Iterable[EpochRow]) -> list[tuple[float, float, TrialSlot]]:
-    """Return (begin, end, place) of each stay of a trial in a slot.
+    """Return the begin, the end, and the slot with the trial, of each stay of a trial in a slot.
 
-    A stay is a row of epochs, joined across short gaps. The start of an epoch is known only to a
-    few milliseconds. A slot has one trial at a time, so a stay never starts before the previous
-    stay in the slot has ended.
+    A stay is a row of epochs with only short gaps between them. The start of an epoch is known only
+    to a few milliseconds. A slot has one trial at a time, so a stay is never made to start before
+    the previous stay in the slot has ended.
     """
     last: dict[tuple[str, int], tuple[float, float, TrialSlot]] = {}
     stays = []
@@ -90,7 +94,10 @@ def _stays(epochs: Iterable[EpochRow]) -> list[tuple[float, float, TrialSlot]]:
 
 
 def group_words(reports: Sequence[EpochReported]) -> str:
-    """Return sentence parts on epochs trained together or with shared batches; empty if none."""
+    """Return sentences on the epochs that were trained together or had shared batches.
+
+    The result is empty if there are no such epochs.
+    """
     total = count(len(reports), "epoch")
     counts = (
         ([each.together for each in reports if each.together > 1], "were trained together"),
@@ -109,10 +116,10 @@ def group_words(reports: Sequence[EpochReported]) -> str:
 def section(
     study: StudyRow, found: Sequence[SharedSpan], names: Mapping[str, str], group_text: str
 ) -> Markup:
-    """Return the report's section on the spans ``found``, of which there must be at least one.
+    """Return the report's section on the spans in which trials of ``study`` shared a device.
 
-    ``names`` are the studies' names by id. ``group_text`` is on epochs that trials trained together
-    (``group_words``).
+    ``found`` has at least one span. ``names`` has the names of other studies by id. ``group_text``
+    is the result of ``group_words``.
     """
     longest = sorted(found, key=lambda each: each.begin - each.end)[:SHOWN]
     columns: Sequence[Column[SharedSpan]] = (

@@ -1,4 +1,4 @@
-"""Charts of results: functions from rows of the ledger to Plotly figures (plain JSON values)."""
+"""Charts of results. Each function turns rows of the ledger into a Plotly figure of JSON values."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from ...app.show.views.progress import best_of, scores
 if TYPE_CHECKING:
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
 
-#: The most trials of a Pareto front that are labelled in the chart.
+#: The most trials of a Pareto front that have a label in the chart.
 NAMED = 40
-#: The most learning curves with a dot at each epoch. With more curves the dots show nothing, and
-#: drawing them costs a browser as much as the lines.
+#: The most learning curves that are drawn with a dot at each epoch. With more curves the dots show
+#: nothing, and drawing the dots costs a browser as much as the lines.
 DOTTED = 20
 
 
 def history(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow], *, by: str
 ) -> Figure | None:
-    """Return each trial's value and the best so far, ``by`` "time" of the last epoch or "trial".
+    """Return a chart of each trial's value and of the best value so far.
 
-    Returns None if no trial has a value.
+    The x axis is the time of a trial's last epoch if ``by`` is "time", or the trial's number if
+    ``by`` is "trial". Return None if no trial has a value.
     """
     last_at = {row.trial: row.at for row in epochs}
     scale, unit = unit_of(max((at - study.created_at for at in last_at.values()), default=0.0))
@@ -74,11 +75,12 @@ def history(
 
 
 def pareto(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
-    """Return the trials by their first two objectives, with a line along the Pareto front.
+    """Return a chart of the trials by their first two objectives.
 
-    Infeasible trials are hollow. Returns None if there is only one objective or no trial has
-    values. Further objectives are shown only in the hover text, so a trial of the front may look
-    dominated.
+    A line follows the Pareto front, but only if there are no further objectives. Markers of
+    infeasible trials are hollow. Further objectives are shown only in the hover text, so a trial of
+    the front may look dominated. Return None if there is only one objective or if no trial has
+    values.
     """
     order = ranked(study, trials)
     if not study.further or not order:
@@ -133,10 +135,11 @@ def pareto(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
 def best_so_far(
     curves: Sequence[tuple[StudyRow, str, Sequence[tuple[int, float, float]]]], *, by: str
 ) -> Figure | None:
-    """Draw one line for each study: its best value ``by`` "epochs" of training or by "time".
+    """Return a chart with one line for each study: its best value so far.
 
-    A curve's points are (epochs so far, seconds, value), in order. Returns None if no curve can be
-    drawn.
+    The x axis is the epochs of training if ``by`` is "epochs", otherwise the time. ``curves`` has
+    each study, its colour and its points (epochs so far, seconds, value) in order. Return None if
+    no line can be drawn.
     """
     if by == "epochs":
         scale, title = 1.0, "epochs of training"
@@ -167,7 +170,7 @@ def best_so_far(
 
 
 def _running_best(study: StudyRow, values: Iterable[float | None]) -> list[float | None]:
-    """Return, for each of ``values``, the best up to it; None is never the best."""
+    """Return, for each of ``values``, the best of the values up to it. None is never the best."""
     best: float | None = None
     best_values = []
     for value in values:
@@ -180,10 +183,10 @@ def _running_best(study: StudyRow, values: Iterable[float | None]) -> list[float
 def learning_curves(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> Figure | None:
-    """Return the metric over epochs, one line for each trial; the best is last and thickest.
+    """Return a chart of the metric over epochs, with one line for each trial.
 
-    If there are up to ``DOTTED`` lines, they have a dot at each epoch. Returns None if there is no
-    line.
+    The line of the best trial is thickest and is drawn last. If there are up to ``DOTTED`` lines,
+    they have a dot at each epoch. Return None if no epoch has a finite value.
     """
     curves: dict[str, list[EpochRow]] = {}
     for row in sorted(epochs, key=lambda row: row.epoch):

@@ -1,8 +1,8 @@
-"""Draws the origins of trials that continue other trials: forks of a population, and branches.
+"""Draws which trials continue other trials: forks of a population, and branches.
 
-Each trial has a line along its own epochs. An arrow leads from the trial whose state was taken, at
-the epoch of that state, to the trial that continues from it. For a branch, the arrow has a text
-with the changed hyperparameters.
+Each trial has a line along its own epochs. An arrow leads from the trial whose state was taken to
+the trial that continues from that state, at the epoch of the state. At the arrow of a branch, the
+changed hyperparameters are written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def lineage(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
-    """Return the chart of a study with forked trials; None for other studies."""
+    """Return the chart of a study's trials and their origins, or None if no trial was forked."""
     forked = [trial for trial in trials if trial.origin_trial is not None]
     if not forked:
         return None

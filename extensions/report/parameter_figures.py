@@ -1,4 +1,4 @@
-"""Charts of parameters for the report: the importance of each, and the result of each value."""
+"""Charts of hyperparameters: the importance of each, and each trial's values with its result."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from ...app.ledger.rows import StudyRow, TrialRow
     from ...app.server.optuna_bridge.importances import Importances
 
-#: The most different numbers that are drawn evenly spaced, as choices are (32, 64, 128, 256).
+#: The most distinct numbers for which an axis spaces them evenly, as it does for choices.
 MAX_EVEN_TICKS = 6
 
 
 def importances(found: Importances) -> Figure:
-    """Draw one bar per parameter, the most important one on top."""
+    """Return a bar chart of the importances, with the most important hyperparameter on top."""
     names = list(reversed(found.shares))
     shares = list(reversed(found.shares.values()))
     trace = {
@@ -44,9 +44,9 @@ def importances(found: Importances) -> Figure:
 
 
 def parallel(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
-    """Draw the parameters and the result of each trial as a line across axes.
+    """Return a chart that draws the parameters and the result of each trial as a line across axes.
 
-    Returns None if fewer than two trials have a result.
+    Return None if fewer than two trials have a result.
     """
     order = ranked(study, trials)[::-1]
     if len(order) < 2:
@@ -71,7 +71,10 @@ def parallel(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
 
 
 def _dimension(name: str, values: Sequence[Any]) -> dict[str, Any]:
-    """Return an axis: evenly spaced for choices or few numbers, logarithmic for wide ranges."""
+    """Return an axis of the chart in the form of Plotly.
+
+    Choices and a few distinct numbers are evenly spaced. A wide range of numbers is logarithmic.
+    """
     numbers = [float(v) for v in values if _is_number(v)]
     if len(numbers) < len(values) or len(set(numbers)) <= MAX_EVEN_TICKS:
         texts = {number(v): v for v in values}

@@ -54,23 +54,23 @@ if TYPE_CHECKING:
     from ...scheduler.model.study import StrategySpec, StudySpec
 
 
-#: Number of trials of a Pareto front that are listed here; the table lists all.
+#: The number of trials of a Pareto front that the head of the report lists. The table lists all.
 FRONT_SHOWN = 8
-#: The most characters of an attribute that are shown.
+#: The most characters of a user's attribute that the report shows.
 LONGEST = 300
-#: Prefix of the names of system attributes in which optuna-dashboard keeps a study's note in parts.
-#: The number of the part follows.
+#: Prefix of the system attributes in which optuna-dashboard keeps the parts of a study's note. The
+#: number of the part follows.
 NOTE = "dashboard:note_str:"
 _CODE = Markup("<code>{}</code>")
 
 
 class Best(NamedTuple):
-    """The best result of a study: a number, its meaning, and lists by their titles."""
+    """The best result of a study: a number, its meaning in words, and lists by their titles."""
 
     value: str
     words: str
     lists: Mapping[str, Mapping[str, object]]
-    #: Number of the front's trials that are not in the list.
+    #: The number of trials of the Pareto front that are not in the list.
     more: int = 0
 
 
@@ -82,17 +82,20 @@ class Written(NamedTuple):
 
 
 def write_report(reader: Reader, study_id: str, path: Path) -> Path:
-    """Write the report of ``study_id`` to ``path`` (its folder is created) and return the path.
+    """Write the report of a study to ``path``, and return ``path``.
 
-    The file is written completely or not at all. Raises UsageError if the study is unknown or the
-    file cannot be written.
+    The folder of ``path`` is created if it is missing. The file is written completely or not at
+    all. Raises UsageError if the study is unknown or the file cannot be written.
     """
     write_atomic(path, report_text(reader, study_id), "report")
     return path
 
 
 def report_text(reader: Reader, study_id: str) -> str:
-    """Return the current report of ``study_id``. Raises UsageError if the study is unknown."""
+    """Return the report of a study as HTML, with the results so far.
+
+    Raises UsageError if the study is unknown.
+    """
     study = reader.study(study_id)
     trials, epochs = reader.trials(study.id), reader.epochs(study.id)
     shares = _importances(reader, study, trials, epochs)
@@ -122,7 +125,10 @@ def report_text(reader: Reader, study_id: str) -> str:
 def common_section(
     reader: Reader, spec: StudySpec, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> Markup:
-    """Return the section on trials' common epochs as HTML; empty if there are none."""
+    """Return the section on epochs that trials have in common as HTML.
+
+    The result is empty if the study's trials cannot have epochs in common.
+    """
     if spec.seeding != "shared":
         return Markup()
     names = reader.study_names()
@@ -133,7 +139,10 @@ def common_section(
 
 
 def _shared(reader: Reader, study: StudyRow, epochs: Sequence[EpochRow]) -> Markup:
-    """Return a section as HTML on the trials, also of other studies, that shared a device."""
+    """Return the section on trials that shared a device as HTML.
+
+    The section also names trials of other studies. The result is empty if no device was shared.
+    """
     if not epochs:
         return Markup()
     other_studies = beside(reader, study, study.finished_at or max(row.at for row in epochs))
@@ -170,9 +179,11 @@ def render(  # noqa: PLR0917 - what the page is of, and when
     leading: Sequence[Markup] = (),
     forecast: Forecast | None = None,
 ) -> str:
-    """Return the page as text; ``now`` is the time of its creation.
+    """Return the report as HTML.
 
-    ``leading`` are the sections that come first.
+    ``shares`` are the importances of the hyperparameters. ``now`` is the time of the report's
+    creation. ``sections`` are further sections, and ``leading`` are sections that come first.
+    ``energy`` and ``used`` are words and figures on energy and on the use of devices.
     """
     spec = spec_from_json(study.spec_json)
     progress = study_progress(study, trials, epochs)
@@ -212,7 +223,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
 
 
 def lead(study: StudyRow, spec: StudySpec) -> Markup:
-    """Return one sentence on the task of the study: its configurations, strategy and objectives."""
+    """Return a sentence on how a study searches: its configurations, strategy and objectives."""
     n_trials_words = "" if study.n_trials >= ENDLESS else f"{study.n_trials} "
     to = Markup(", ").join(
         Markup("{} <b>{}</b>").format(each.direction, each.metric) for each in study.objectives
@@ -222,7 +233,10 @@ def lead(study: StudyRow, spec: StudySpec) -> Markup:
 
 
 def sampler_words(spec: StudySpec) -> str:
-    """Return the source of configurations, such as *TPE sampling*, or the script's own sampler."""
+    """Return words for the source of configurations, such as *TPE sampling*.
+
+    If the study's script has a sampler of its own, the words name that sampler.
+    """
     return tools_words(spec) or f"{label(spec.sampler)} sampling"
 
 
@@ -249,9 +263,10 @@ def tiles(
     epochs: Sequence[EpochRow],
     end: float,
 ) -> Sequence[tuple[str, str, str]]:
-    """Return four figures, each as name, number and details: trials, epochs, clock, training time.
+    """Return up to four figures for the report's head, each as number, name and details.
 
-    The clock time ends at ``end`` (seconds since 1970).
+    The figures are the trials, the epochs, the clock time up to ``end`` (seconds since 1970), and
+    the training time. A study without an epoch has no training time.
     """
     states = ", ".join(f"{progress.counts[s]} {s}" for s in TrialState if progress.counts[s])
     full = study.n_trials * plan.max_epochs if plan.max_epochs and not study.endless else None
@@ -282,7 +297,8 @@ def _waited(study: StudyRow, progress: StudyProgress) -> str:
 def best_card(study: StudyRow, progress: StudyProgress, epochs: Sequence[EpochRow]) -> Best | None:
     """Return the best trial's value, parameters and other metrics, or facts on the Pareto front.
 
-    The trials of the front are ordered by the first objective.
+    The trials of the front are ordered by the first objective. Return None if there is no best
+    trial.
     """
     best, front = progress.best, progress.front
     if study.further:
@@ -323,7 +339,11 @@ def facts_of(  # noqa: PLR0917 - all that it tells of
     end: float,
     forecast: Forecast | None = None,
 ) -> dict[str, object]:
-    """Return facts about the study and its usage by their labels. Unknown facts are left out."""
+    """Return facts about the study and its usage of devices, by their labels.
+
+    Facts that are not known are left out. ``energy`` is in words. ``end`` is the time up to which
+    spending is counted (seconds since 1970).
+    """
     # A trial that reports no epochs has had a device all the same.
     of_trials = {trial.device for trial in trials if trial.device}
     devices = sorted({row.device for row in epochs} | of_trials)
@@ -358,7 +378,10 @@ def facts_of(  # noqa: PLR0917 - all that it tells of
 
 
 def _expected(forecast: Forecast) -> str:
-    """Return the end, such as *about 3 May 2026, 10:02:33 UTC, 20 min 00 s after its deadline*."""
+    """Return the time at which a study is expected to end, and by how much its deadline is missed.
+
+    The result is, for example, *about 3 May 2026, 10:02:33 UTC, 20 min 00 s after its deadline*.
+    """
     late = f", {duration(forecast.misses)} after its deadline" if forecast.misses else ""
     return f"about {moment(forecast.ends)}{late}"
 
@@ -375,7 +398,7 @@ def _written(reader: Reader, study: StudyRow) -> Written:
 
 
 def _short(value: object) -> object:
-    """Return a text or a number as it is, and other values as JSON. Long text is cut."""
+    """Return a text or a number unchanged, and other values as JSON. Long text is cut."""
     text = value if isinstance(value, str | int | float) else json.dumps(value)
     return f"{text[:LONGEST]}…" if isinstance(text, str) and len(text) > LONGEST else text
 
@@ -385,7 +408,7 @@ def _constraints(spec: StudySpec) -> str:
 
 
 def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]:
-    """Return the promise about equal bits, and the epochs at which the signature changed."""
+    """Return the promised exactness, and the epochs at which the signature of a trial changed."""
     if spec.contract == "objective":
         return {}
     facts: dict[str, object] = {"Exactness": spec.exactness}
@@ -397,9 +420,10 @@ def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]
 
 
 def code_name(target: str) -> str:
-    """Return ``script.py:attr`` for ``/a/b/script.py:attr``, since paths are private in reports.
+    """Return the name of a study's code without its folder, since paths are private in reports.
 
-    For code sent by value, the name is followed by ``(by value)``.
+    For ``/a/b/script.py:attr`` the result is ``script.py:attr``. For code sent by value, the name
+    is followed by ``(by value)``.
     """
     if is_by_value(target):
         return f"{target.removeprefix(PREFIX)} (by value)"

@@ -1,4 +1,4 @@
-"""Writes the report of a study at the end of a run."""
+"""Writes the report of a study when a run ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def write_report(reader: Reader, study_id: str, path: Path) -> Path:
-    """Write the report of a study to ``path``, and return the path."""
+    """Write the report of the study with this id to ``path``, and return ``path``."""
     from . import report  # it imports NumPy
 
     return report.write_report(reader, study_id, path)

@@ -1,4 +1,4 @@
-"""The columns of the table of trials in reports and pages, and the order of its rows."""
+"""The table of trials that reports and pages show: its columns and the order of its rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def best_first(study: StudyRow, trials: Sequence[TrialRow]) -> list[TrialRow]:
-    """Return all trials, the best first and those without a result last."""
+    """Return all trials, with the best first and those without a result last."""
     first = ranked(study, trials)
     listed = {trial.id for trial in first}
     return first + [trial for trial in trials if trial.id not in listed]
@@ -34,7 +34,10 @@ def trial_columns(
     epochs: Sequence[EpochRow],
     name: Callable[[TrialRow], object] = lambda trial: trial.number,
 ) -> list[Column[TrialRow]]:
-    """Return the columns of the table of ``trials``; ``name`` returns a trial's first cell."""
+    """Return the columns of the table of ``trials``.
+
+    ``epochs`` are the epochs of these trials. ``name`` returns the content of a trial's first cell.
+    """
     seconds: defaultdict[str, float] = defaultdict(float)
     of_trial: defaultdict[str, list[EpochRow]] = defaultdict(list)
     for row in epochs:

@@ -1,4 +1,4 @@
-"""Charts of devices: the trials in each slot over time, for one study or for all studies."""
+"""Charts that show which trial was in which slot of a device over time."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from ...scheduler.model.study import number_of, study_of_trial
 if TYPE_CHECKING:
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow, Work
 
-#: The most bars with their trial's number inside: the longest ones. Fitting a number into a bar
-#: costs a browser as much as drawing several bars.
+#: The most bars with the number of their trial inside; the longest bars get a number. To fit a
+#: number into a bar costs a browser as much as to draw several bars.
 NUMBERED = 40
 
-#: A device, and the number of one of its slots.
+#: The name of a device, and the number of one of its slots.
 Slot = tuple[str, int]
 
 
 def timeline(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> Figure | None:
-    """Draw one study's trials in each slot over time; a bar is a run of epochs without a gap.
+    """Return a chart of one study's trials in each slot over time, or None if no epoch was trained.
 
-    Returns None if no epoch was trained.
+    A bar is the time from the first to the last epoch of one attempt.
     """
     epochs = [row for row in epochs if not row.taken_from]
     if not epochs:
@@ -72,10 +72,11 @@ def timeline(
 
 
 def holdings(epochs: Sequence[EpochRow], works: Mapping[Slot, Work], now: float) -> Figure | None:
-    """Draw the trials of all studies in each slot over time, with a bar for each attempt.
+    """Return a chart of the trials of all studies in each slot over time.
 
-    ``epochs`` are those of all studies, and ``works`` are the trials that run at ``now`` (seconds
-    since 1970). Returns None if both are empty. A bar has its study's colour (``study_colours``).
+    A bar is an attempt, in the colour of its study (``study_colours``). ``epochs`` are those of all
+    studies, and ``works`` are the trials that run at ``now`` (seconds since 1970), by slot. Return
+    None if there are no epochs and no running trials.
     """
     runs = _runs([row for row in epochs if not row.taken_from])
     spans = [
@@ -110,12 +111,15 @@ def holdings(epochs: Sequence[EpochRow], works: Mapping[Slot, Work], now: float)
 
 
 def study_colours(ids: Iterable[str]) -> dict[str, str]:
-    """Return a colour for each study, in the order of ids; after the last colour they repeat."""
+    """Return a colour for each study's id, in the order of the ids.
+
+    If there are more studies than colours, the colours repeat.
+    """
     return dict(zip(sorted(set(ids)), itertools.cycle(STUDIES), strict=False))
 
 
 def _runs(epochs: Sequence[EpochRow]) -> list[list[EpochRow]]:
-    """Return the epochs of each attempt as a list, in their order."""
+    """Return the epochs of each attempt as a list, in order."""
     runs: list[list[EpochRow]] = []
     # By end time within a trial; ties (epochs reported together) in the order of the epochs.
     for row in sorted(epochs, key=lambda row: (row.trial, row.epoch)):
@@ -128,19 +132,19 @@ def _runs(epochs: Sequence[EpochRow]) -> list[list[EpochRow]]:
 
 
 def _words(run: Sequence[EpochRow]) -> str:
-    """Return a bar's epochs as text, such as *epoch 2 to 5, attempt 17*."""
+    """Return the epochs of a bar as text, such as *epoch 2 to 5, attempt 17*."""
     last = f" to {run[-1].epoch}" if len(run) > 1 else ""
     return f"epoch {run[0].epoch}{last}, attempt {run[0].fence}"
 
 
 def _lanes(slots: Collection[Slot]) -> dict[Slot, str]:
-    """Return each slot's label: the device's name, and a number if it has several slots."""
+    """Return the label of each slot: the device's name, and a number if there are several slots."""
     several = {device for device, slot in slots if slot > 0}
     return {(device, slot): slot_name(device, slot, several) for device, slot in slots}
 
 
 def _date(at: float) -> str:
-    """Return seconds since 1970 as a date that Plotly reads."""
+    """Return a time in seconds since 1970 as a date (UTC) that Plotly reads."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")[:-6]
 
 
@@ -152,7 +156,10 @@ def _bars(  # noqa: PLR0917 - what a bar has, one list each
     shades: Sequence[str],
     texts: Sequence[str],
 ) -> dict[str, Any]:
-    """Return a trace of bars, the longest with trials' numbers; ``texts`` are hover texts."""
+    """Return a Plotly trace of bars. The longest bars show the number of their trial.
+
+    ``texts`` are the hover texts. All arguments have one entry for each bar.
+    """
     longest = set(sorted(range(len(lengths)), key=lambda k: -lengths[k])[:NUMBERED])
     return {
         "type": "bar",
