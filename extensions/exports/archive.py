@@ -1,12 +1,12 @@
 """Writes a study to one JSON file for another installation or tool, and reads such a file.
 
-Theory of operation. The file holds a format number, and everything that readers of the ledger see
-of a study, trial by trial. An import becomes one event (``StudyImported``). So only the scheduler
-writes the ledger, and the imported study survives a restart like any other.
+Theory of operation. The file has a format number, and trial by trial everything that readers of the
+ledger see of a study. An import becomes one event (``StudyImported``). So only the scheduler writes
+the ledger, and the imported study survives a restart like any other study.
 
-Rules of change. A field with a default may be added within a format; an older Penstock refuses the
-field by name. Any other change needs a new format. Times are seconds since 1970. NaN and infinities
-are the strings ``NaN``, ``Infinity`` and ``-Infinity``.
+Rules of change. A field with a default may be added within a format; an older Penstock refuses such
+a file and names the field. Any other change needs a new format number. Times are seconds since
+1970. NaN and infinities are the strings ``NaN``, ``Infinity`` and ``-Infinity``.
 """
 
 from __future__ import annotations
@@ -44,9 +44,11 @@ if TYPE_CHECKING:
     from ...app.ledger.rows import TrialRow
 
 KIND = Kind("export", "penstock_export", 1, "penstock export STUDY")
-#: The most epochs in one import: 100,000 keep the scheduler busy for 6 s.
+#: The most epochs in one import, since an import of 100,000 epochs keeps the scheduler busy for 6
+#: s.
 MAX_EPOCHS = 250_000
-#: Fields of a study that hold the addresses of its notices and calls.
+#: Fields of a study's specification that have the addresses of its notices and calls. Exports leave
+#: these fields out.
 _TOLD = ("notify", "on_end", "on_error")
 
 
@@ -56,7 +58,7 @@ Moment = Annotated[float, Field(ge=0, lt=2e11, allow_inf_nan=False)]
 
 
 class Epoch(Body):
-    """An epoch, with the fields of ``ledger.rows.EpochRow``."""
+    """An accepted epoch, with the fields of ``ledger.rows.EpochRow``."""
 
     epoch: Whole
     value: float
@@ -71,12 +73,13 @@ class Epoch(Body):
     at: Moment
     joules: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     system: list[tuple[str, Value]] = Field(default=[])
-    #: The id of the trial that trained the epoch if the epoch was taken over; else empty.
+    #: The id of the trial that trained the epoch, if the epoch was taken over from another trial;
+    #: otherwise empty.
     taken_from: str = ""
 
 
 class Checkpoint(Body):
-    """A state in the checkpoint store of the installation that trained the trial."""
+    """A checkpoint in the store of the installation that trained the trial."""
 
     epoch: Whole
     state_hash: str
@@ -85,9 +88,10 @@ class Checkpoint(Body):
 
 
 class TrialOrigin(Body):
-    """The trial and epoch that a forked trial continues, and the trial that it replaces.
+    """The origin of a forked trial: the trial and the epoch from which it continues.
 
-    Trials are named by number. A branch replaces no trial. ``keys`` is as in ``Origin``.
+    Trials are given by number. ``replaces`` is the trial in whose place the forked trial is
+    trained; for a branch, there is no such trial. ``keys`` is as in ``Origin``.
     """
 
     trial: Whole
@@ -113,7 +117,7 @@ class TrialBody(Body):
     number: Whole
     state: TrialState
     params: dict[str, Scalar]
-    #: The distributions that an objective asked for, by parameter, in Optuna's JSON.
+    #: The distributions that an objective asked for, in Optuna's JSON, by the parameter's name.
     drawn: dict[str, str]
     epoch: Whole
     target: Whole
@@ -128,11 +132,12 @@ class TrialBody(Body):
     constraints: dict[str, float] = Field(default={})
     origin: TrialOrigin | None = None
     dispatched_at: Moment | None = None
-    #: JSON that the trial's objective and users wrote (see ``FinishedTrial.written``).
+    #: The attributes that the trial's objective and users wrote, as JSON (see
+    #: ``FinishedTrial.written``).
     written: str = ""
 
 
-#: An amount of device use; 0 or more.
+#: An amount of device use: a number that is 0 or more.
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -146,31 +151,32 @@ class SpentBody(Body):
 
 
 class Archive(Body):
-    """A study in an export."""
+    """The content of an exported file: a study with all its trials."""
 
     #: The format number.
     penstock_export: int = KIND.format
-    #: The version of Penstock that wrote the file, and the time of writing.
+    #: The version of Penstock that wrote the file, and the time at which the file was written.
     penstock_version: str
     exported_at: Moment
     #: The study's status and message when it was exported.
     status: str
     message: str
     created_at: Moment
-    #: The time of the study's end; None if it was not over.
+    #: The time at which the study ended, or None if the study was not over.
     finished_at: Moment | None
-    #: The specification in the ledger's form (``ledger.codec``).
+    #: The study's specification in the form of the ledger (``ledger.codec``).
     spec: dict[str, Any]
     trials: list[TrialBody]
-    #: The study's attributes by key, as JSON texts: the users', and those of Optuna's own code.
+    #: The study's attributes by key, as JSON texts: attributes of users, and attributes that
+    #: Optuna's own code has written.
     user_attrs: dict[str, str] = Field(default={})
     system_attrs: dict[str, str] = Field(default={})
-    #: The study's device use, as far as the ledger knows.
+    #: The study's device use, or None if the file does not state the use.
     spent: SpentBody | None = None
 
 
 def archive_of(reader: Reader, study_id: str) -> Archive:
-    """Return a study as an archive. A running study is exported in its current state."""
+    """Return the study with this id as an archive, in its current state if it is still running."""
     study = reader.study(study_id)
     epochs, durables = defaultdict[str, list[Epoch]](list), defaultdict[str, list[Checkpoint]](list)
     # Epochs are read before trials, so that the trial of every epoch is known.
@@ -212,12 +218,18 @@ def _without_addresses(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_archive(file: Path) -> Archive:
-    """Return the study in an exported file. Raises UsageError for other files and other formats."""
+    """Return the study in an exported file.
+
+    Raises UsageError if the file is not an export or has a format that this version cannot read.
+    """
     return read_own(file, KIND, Archive)
 
 
 def to_event(archive: Archive) -> StudyImported:
-    """Return the event that imports the study. Raises UsageError if the study is malformed."""
+    """Return the event that imports the study of an archive.
+
+    Raises UsageError if the study is malformed or has more than ``MAX_EPOCHS`` epochs.
+    """
     epochs = sum(len(trial.epochs) for trial in archive.trials)
     if epochs > MAX_EPOCHS:
         raise UsageError.refuse(

@@ -133,7 +133,11 @@ def metrics(
 
 
 def epoch_logs(tensorboard: Path | None, mlflow: str | None) -> list[EpochCallback]:
-    """Return the callbacks for the given logs: TensorBoard's folder, an MLflow server's address."""
+    """Return the callbacks that log each epoch to the given places.
+
+    ``tensorboard`` is the folder for TensorBoard's files, and ``mlflow`` is the address of an
+    MLflow server. None means no log there.
+    """
     from .mlflow import MLflowCallback
     from .tensorboard import TensorBoardCallback
 
@@ -144,6 +148,6 @@ def epoch_logs(tensorboard: Path | None, mlflow: str | None) -> list[EpochCallba
 
 
 def _form_of(output: Path | None) -> Format:
-    """Return the form that the file's ending names; JSON if it names none."""
+    """Return the format that the file's ending names, or JSON if the ending names no format."""
     ending = output.suffix.removeprefix(".") if output else ""
     return Format(ending) if ending in list(Format) else Format.JSON

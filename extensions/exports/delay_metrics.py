@@ -1,7 +1,7 @@
-"""Histograms of trials' waiting and training times, for Prometheus.
+"""Prometheus histograms of how long trials waited and trained.
 
 Only studies that are over are counted, because their trials do not change any more. So each study
-is read once in the life of the process, and the counts do not depend on the process's start.
+is read once in the life of the process, and the counts do not depend on when the process started.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...app.show.views.delays import delays_of
 
 #: Upper bounds of the buckets (seconds): from a second to a week.
 BOUNDS = (1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 28800.0, 86400.0, 604800.0)
-#: The metrics, each with its name, its description, and its field of ``TrialDelays``.
+#: The metrics, each with its name, its description, and the index of its field in ``TrialDelays``.
 METRICS = (
     ("start_delay", "From a study's submission to the first epoch of each of its trials.", 0),
     ("waiting", "Until a trial's first epoch, and between epochs of one rung.", 1),
@@ -26,7 +26,7 @@ METRICS = (
 
 
 class DelayHistograms:
-    """Counts the delays of trials of studies that are over."""
+    """Counters of the delays of trials, over all studies that have ended."""
 
     def __init__(self) -> None:
         self._read: set[str] = set()
@@ -34,7 +34,7 @@ class DelayHistograms:
         self._sums = [0.0 for _ in METRICS]
 
     def update(self, reader: Reader) -> None:
-        """Count the trials of studies that are over and were not counted before."""
+        """Count the trials of studies that have ended since the last call."""
         for study in reader.studies():
             if study.finished_at is None or study.id in self._read:
                 continue
@@ -47,7 +47,7 @@ class DelayHistograms:
             self._read.add(study.id)
 
     def families(self) -> Iterable[Metric]:
-        """Yield the histograms in the form of Prometheus's client library."""
+        """Yield the histograms as metrics of Prometheus's client library."""
         names = [*(f"{bound:g}" for bound in BOUNDS), "+Inf"]
         for (name, words, _), counts, total in zip(METRICS, self._counts, self._sums, strict=True):
             yield HistogramMetricFamily(

@@ -1,8 +1,8 @@
 """Logs studies to MLflow: a study is an experiment, a trial is a run, an epoch is a step.
 
-A run is found again by its tags, and the run's last epoch by the history of the study's metric. A
-metric carries the time at which its epoch was accepted. So writing a metric again, after a crash in
-the middle of a request, gives the same row, which MLflow's databases store once.
+A run is found again by its tags. The last epoch of a run is found by the history of the study's
+metric. A metric carries the time at which its epoch was accepted. So writing a metric again, after
+a crash in the middle of a request, gives the same row, which MLflow's databases store once.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from ...scheduler.model.trial import TrialState
 if TYPE_CHECKING:
     from ...app.ledger.rows import StudyRow, TrialRow
 
-#: The most metrics that MLflow accepts in one request, and the most runs that it lists.
+#: The most metrics that MLflow accepts in one request, which is also the most runs that MLflow
+#: lists in one answer.
 _AT_ONCE = 1000
-#: Limits of a watcher's wait for the server. MLflow's own are 120 s, eight times, and only
-#: environment variables change them. Epochs that the server missed are written later.
+#: Environment variables that limit how long a watcher waits for the server. MLflow's own defaults
+#: are 120 s, eight times, and only variables change them. Epochs that the server missed are written
+#: later.
 _TIMEOUTS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
 #: MLflow's status of a trial that is over.
 _STATUS = {
@@ -37,10 +39,11 @@ _STATUS = {
 
 
 class MLflowCallback(EpochCallback):
-    """Logs each accepted epoch to MLflow, once: ``optimize(callbacks=[...])``.
+    """A callback of ``optimize`` that logs each accepted epoch to MLflow once.
 
     The experiment has the study's name. Each trial is a run with its parameters, its metrics by
-    epoch, and its final status. ``tracking_uri`` is MLflow's; None uses MLflow's own setting.
+    epoch, and its final status. ``tracking_uri`` is the address of MLflow; None means MLflow's own
+    setting.
     """
 
     kind = "mlflow"
@@ -57,11 +60,11 @@ class MLflowCallback(EpochCallback):
         return str(get_tracking_uri())
 
     def check(self) -> None:
-        """Raise UsageError if the library is not installed."""
+        """Raise UsageError if MLflow is not installed."""
         need("mlflow", "MLflowCallback")
 
     def open(self, study: StudyRow) -> Log:
-        """Return the experiment of ``study``, which is created if it is missing."""
+        """Return the experiment for ``study``. The experiment is created if it is missing."""
         return _Experiment(self.destination, study)
 
 
@@ -82,7 +85,10 @@ class _Experiment:
             self._runs = self._known_runs()
 
     def write(self, trial: TrialRow, points: Sequence[Point], *, over: bool) -> None:
-        """Add the epochs that the run lacks, in as few requests as MLflow's limit allows."""
+        """Write the epochs that are missing in the trial's run, in as few requests as possible.
+
+        With ``over``, the run also gets its final status.
+        """
         with self._translate_errors():
             run = self._runs.get(trial.number)
             if run is None:
@@ -108,7 +114,7 @@ class _Experiment:
         return _MlRun(run)
 
     def _known_runs(self) -> dict[int, _MlRun]:
-        """Return the study's runs that MLflow has already, by trial number."""
+        """Return the runs of the study that MLflow has already, by the trial's number."""
         query, page, runs_by_trial = (
             f"tags.`penstock.study` = '{self._study.id}'",
             None,
@@ -136,7 +142,10 @@ class _Experiment:
 
 @contextmanager
 def _timeouts() -> Iterator[None]:
-    """Set the variables of ``_TIMEOUTS`` during Penstock's requests, unless the user set them."""
+    """Set the variables of ``_TIMEOUTS`` within this context.
+
+    Variables that the user set are kept.
+    """
     defaults = {name: value for name, value in _TIMEOUTS.items() if name not in os.environ}
     os.environ.update(defaults)
     try:
@@ -147,7 +156,7 @@ def _timeouts() -> Iterator[None]:
 
 
 class _MlRun:
-    """A run in MLflow. Its last epoch is read before the first write."""
+    """A run in MLflow. The last epoch of the run is read before the first write."""
 
     def __init__(self, run: Any) -> None:
         self.id = run.info.run_id
@@ -184,7 +193,7 @@ class _MlRun:
 
 
 def _name(name: str) -> str:
-    """Return ``name`` in a form that MLflow accepts."""
+    """Return ``name`` with all characters that MLflow refuses replaced by underscores."""
     return re.sub(r"[^\w\-. :/]", "_", name)
 
 

@@ -1,10 +1,11 @@
-"""Serves metrics for Prometheus, read from the ledger at every scrape.
+"""Serves metrics for Prometheus, which are read from the ledger at every scrape.
 
 The server is a separate process that only reads. It follows the ledger's events with an engine of
-its own, whose decisions are ignored. So the server knows what the scheduler knows, and its counters
-do not depend on its start. While the ledger does not answer, ``penstock_ledger_up`` is 0 and all
-metrics from the ledger are left out, so that no stale value is shown. Only the number of queued
-tasks comes from the broker.
+its own, whose decisions are ignored. So the server knows everything that the scheduler knows, and
+its counters do not depend on when it was started. While the ledger does not answer,
+``penstock_ledger_up`` is 0 and all metrics from the ledger are left out, so that no stale value is
+shown. From the broker come the number of queued tasks, the number of dropped entries, and whether
+broker and scheduler are up.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ from .delay_metrics import DelayHistograms
 
 log = logging.getLogger(__name__)
 
-#: Seconds within which the broker must give the lengths of its queues.
+#: Seconds that the broker may take to answer.
 BROKER_TIMEOUT = 2.0
 
 
 class Server(Protocol):
-    """The server that ``serve`` starts; it listens on ``server_port``."""
+    """The HTTP server that ``serve`` starts, which listens on ``server_port``."""
 
     server_port: int
 
@@ -60,22 +61,25 @@ class Server(Protocol):
 
 
 class Collector:
-    """Collects the installation's metrics at each scrape."""
+    """A collector that Prometheus's client library asks for all metrics at each scrape."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._reader = Reader(settings.ledger_url)
         self._engine: Engine | None = None
         self._delays = DelayHistograms()
-        #: The demand for devices, and the event after which it was computed: an idle installation
-        #: computes it once.
+        #: The number of the event after which the demand for devices was computed, and the demand.
+        #: While no event comes, the demand is not computed again.
         self._demand: tuple[int, int] | None = None
         self._trouble = ""
         # Each scrape runs in its own thread.
         self._lock = threading.Lock()
 
     def collect(self) -> Iterable[Metric]:
-        """Return all metrics, or only those that say what is up if the ledger does not answer."""
+        """Return all metrics.
+
+        If the ledger does not answer, return only the metrics that need no ledger.
+        """
         families: list[Metric] = []
         queues: dict[str, list[str]] = {}
         with self._lock:
@@ -91,7 +95,7 @@ class Collector:
         return [*families, up, *self._broker(queues)]
 
     def _ledger(self) -> tuple[list[Metric], dict[str, list[str]]]:
-        """Return the metrics from the ledger, and the queues of each present device."""
+        """Return the metrics from the ledger, and the queues of each device that is present."""
         engine = self._newest()
         state = engine.state
         families = [*self._studies(state), *self._devices(state), *_tally(state.tally)]
@@ -150,7 +154,11 @@ class Collector:
         yield _by("penstock_slots", words, "state", slots)
 
     def _broker(self, queues: dict[str, list[str]]) -> Iterable[Metric]:
-        """Yield metrics: broker and scheduler up or not; queue lengths if the broker answers."""
+        """Yield the metrics on the broker and on whether the scheduler runs.
+
+        ``queues`` has the names of the queues by device. Their lengths are left out if the broker
+        does not answer.
+        """
         is_up = locks.is_running(self._settings.run, "scheduler")
         lengths: dict[str, int] | None = None
         dropped: dict[tuple[str, str], int] = {}
@@ -185,7 +193,11 @@ class Collector:
 
 
 def _spending(engine: Engine, now: float) -> Iterable[Metric]:
-    """Yield, for each study that is not over, its spending up to ``now`` and its expected delay."""
+    """Yield the metrics on studies that are not over: the amounts spent, and the expected delay.
+
+    The amounts are those counted so far. The expected delay is the time by which a study will miss
+    its deadline, as forecast at the time ``now``.
+    """
     words = "What a study that is not over has had of devices: device-hours, kWh, money."
     spent = GaugeMetricFamily("penstock_study_spent", words, labels=["study", "amount"])
     words = "By how many seconds a study is expected to miss its deadline; 0: it meets it."
@@ -235,9 +247,10 @@ def _by(name: str, words: str, label: str, values: dict[str, int]) -> Metric:
 
 
 def serve(settings: Settings, address: str, port: int) -> tuple[Server, threading.Thread]:
-    """Serve ``http://address:port/metrics`` in a thread from now on.
+    """Start a thread that serves ``http://address:port/metrics``.
 
-    Raises UsageError if the address cannot be listened on.
+    Return the server and the thread. Raises UsageError if no server can listen on the address and
+    port.
     """
     # The registry does not ask for descriptions in advance: there may be no ledger yet.
     registry = CollectorRegistry()

@@ -1,6 +1,6 @@
-"""Exports a study's trials or epochs as a table: CSV, or Parquet for data frames.
+"""Exports a study's trials or epochs as a table, in CSV or in Parquet for data frames.
 
-A column holds values of one type. If a parameter has both numbers and text, all its values are
+A column has values of one type. If a parameter has both numbers and text, all its values become
 text. Missing values, such as joules that were not measured, are empty.
 """
 
@@ -24,18 +24,22 @@ from ...tasks.objectives.objects import value_of
 if TYPE_CHECKING:
     from .archive import Archive, Epoch, TrialBody
 
-#: The values of each column by its name.
+#: The values of each column, by the column's name.
 Table = dict[str, list[Any]]
 
-#: The first characters of a spreadsheet's formulas; negative numbers as text begin with one too.
+#: The first characters of texts that a spreadsheet reads as a formula. Negative numbers begin with
+#: one of these characters, too.
 _FORMULA = ("=", "+", "-", "@", "\t")
-#: The columns that a table of trials has even without rows.
+#: The columns that a table of trials has even if there are no trials.
 _OF_TRIALS = ("number", "state", "value", "epochs")
 _OF_EPOCHS = ("number", "epoch", "value")
 
 
 def trial_table(archive: Archive) -> Table:
-    """Return a table with one row per trial; ``metrics_*`` are the metrics of the last epoch."""
+    """Return a table with one row for each trial.
+
+    The columns ``metrics_*`` have the metrics of the trial's last epoch.
+    """
     rows: list[dict[str, Any]] = [
         {
             "number": trial.number,
@@ -62,13 +66,16 @@ def trial_table(archive: Archive) -> Table:
 
 
 def _source(archive: Archive, epoch: Epoch) -> int | str:
-    """Return the number of the trial that trained the epoch, or its id if of another study."""
+    """Return the trial that trained an epoch which was taken over.
+
+    The result is the trial's number, or its id if it belongs to another study.
+    """
     is_own = study_of_trial(epoch.taken_from) == archive.spec["id"]
     return number_of(epoch.taken_from) if is_own else epoch.taken_from
 
 
 def epoch_table(archive: Archive) -> Table:
-    """Return a table with one row per accepted epoch, ordered by trial."""
+    """Return a table with one row for each accepted epoch, ordered by trial."""
     rows: list[dict[str, Any]] = [
         {
             "number": trial.number,
@@ -93,10 +100,11 @@ def epoch_table(archive: Archive) -> Table:
 
 
 def to_csv(table: Table) -> str:
-    """Return ``table`` as CSV with a header: numbers with all digits, times as ISO 8601 in UTC.
+    """Return ``table`` as CSV with a header.
 
-    Missing values are empty. Control characters are removed from text. Text that a spreadsheet
-    would read as a formula gets an apostrophe.
+    Numbers have all digits, and times are ISO 8601 in UTC. Missing values are empty. Control
+    characters are removed from text. Text that a spreadsheet would read as a formula gets an
+    apostrophe in front.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -106,9 +114,9 @@ def to_csv(table: Table) -> str:
 
 
 def to_parquet(table: Table) -> bytes:
-    """Return ``table`` as a Parquet file.
+    """Return ``table`` as the content of a Parquet file.
 
-    Raises BackendError that names the extra to install if pyarrow is missing.
+    Raises BackendError if pyarrow is missing. The message names the extra of Penstock to install.
     """
     try:
         import pyarrow as pa
@@ -125,7 +133,11 @@ def to_parquet(table: Table) -> bytes:
 
 
 def _table(rows: Sequence[Mapping[str, Any]], least: Sequence[str]) -> Table:
-    """Return the rows as columns in order of appearance; columns of a family stand together."""
+    """Return ``rows`` as columns, in the order in which the columns first appear in a row.
+
+    Columns of a family, such as ``params_*``, stand together. The columns ``least`` are always
+    there.
+    """
     names = list(dict.fromkeys([*least, *(name for row in rows for name in row)]))
     families = list(dict.fromkeys(_family(name) for name in names))
     names.sort(key=lambda name: families.index(_family(name)))
@@ -168,7 +180,7 @@ def _values(trial: TrialBody) -> list[float]:
 
 
 def _user_attrs(trial: TrialBody) -> dict[str, Any]:
-    """Return the trial's user attributes; values other than numbers and texts become JSON texts."""
+    """Return the trial's user attributes. Values other than numbers and texts become JSON texts."""
     pairs = json.loads(trial.written or "{}").get("user_attrs", ())
     values = {name: value_of(text) for name, text in pairs}
     return {

@@ -1,8 +1,8 @@
-"""Logs studies for TensorBoard: a folder per trial, an event per epoch.
+"""Logs studies for TensorBoard, with a folder for each trial and an event for each epoch.
 
-An event holds all metrics of an epoch. So an epoch is logged completely or, if the writer was
-killed, not at all: both TensorBoard and this module ignore a truncated last event. Each watcher
-writes its own files, because TensorBoard never returns to a file after it has found a newer one.
+An event has all metrics of an epoch. So an epoch is logged completely or, if the writer was killed,
+not at all: both TensorBoard and this module ignore a truncated last event. Each watcher writes
+files of its own, because TensorBoard never returns to a file after it has found a newer one.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ if TYPE_CHECKING:
     from ...app.ledger.rows import StudyRow, TrialRow
     from ...scheduler.model.study import Scalar
 
-#: The content of a file's first event, which states the format of the others.
+#: The content of the first event in a file, which states the format of the other events.
 _VERSION = "brain.Event:2"
 #: The tag by which TensorBoard's HParams plugin finds a trial's parameters.
 _PARAMS_TAG = "_hparams_/session_start_info"
 
 
 class TensorBoardCallback(EpochCallback):
-    """Logs each accepted epoch for TensorBoard, once: ``optimize(callbacks=[...])``.
+    """A callback of ``optimize`` that logs each accepted epoch for TensorBoard once.
 
-    A trial's events are in ``<directory>/<study's id>/<trial's number>``: its metrics by epoch, and
-    its parameters for the HParams tab. TensorBoard may read the files while they are written.
+    The events of a trial are in ``<directory>/<study's id>/<trial's number>``. They have the
+    trial's metrics by epoch, and its parameters for the HParams tab. TensorBoard may read the files
+    while they are written.
     """
 
     kind = "tensorboard"
@@ -47,7 +48,7 @@ class TensorBoardCallback(EpochCallback):
         return str(self._directory)
 
     def check(self) -> None:
-        """Raise UsageError if the library is not installed or the folder cannot be created."""
+        """Raise UsageError if TensorBoard is not installed or the folder cannot be created."""
         need("tensorboard", "TensorBoardCallback")
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -56,7 +57,7 @@ class TensorBoardCallback(EpochCallback):
             raise UsageError.refuse("directory", str(self._directory), allowed) from error
 
     def open(self, study: StudyRow) -> Log:
-        """Return the folder of ``study``."""
+        """Return the folder for the events of ``study``."""
         has_space = spec_from_json(study.spec_json).space is not None
         return _Folder(self._directory / study.id, has_space)
 
@@ -69,7 +70,11 @@ class _Folder:
         self._there: dict[str, tuple[int, bool]] = {}
 
     def write(self, trial: TrialRow, points: Sequence[Point], *, over: bool) -> None:
-        """Add missing epochs and parameters. Those of an objective are known only at the end."""
+        """Write the epochs of a trial that are missing in its folder, and its parameters.
+
+        If an objective chooses the parameters as it runs, they are known and written only at the
+        end.
+        """
         folder = self._path / f"{trial.number:04d}"
         if trial.id not in self._there:
             self._there[trial.id] = _read(folder)
@@ -88,7 +93,10 @@ class _Folder:
 
 
 def _read(folder: Path) -> tuple[int, bool]:
-    """Return the last epoch in ``folder``'s events (-1: none), and True if they have parameters."""
+    """Return the last epoch in the events of ``folder``, and True if they have the parameters.
+
+    The epoch is -1 if no epoch has been logged.
+    """
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
     epoch, has_params = -1, False
