@@ -1,8 +1,8 @@
-"""The addresses of notices: their forms, and the parts that may be shown.
+"""Parses the addresses of notices, and tells which part of an address may be shown.
 
 An address is a URL in Apprise's form, which may contain secrets such as a token or a password. In
-place of an address, ``$NAME`` may be given: a variable of the scheduler's environment that contains
-the address. Then the ledger has only the variable's name.
+place of an address, the user may give ``$NAME``, which stands for a variable in the scheduler's
+environment that contains the address. Then the ledger has only the name of the variable.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-#: The variable that contains the addresses of the installation. One of these addresses is written
-#: as this name, a slash, and its place among them.
+#: The variable that contains the addresses of the installation, separated by spaces. The address
+#: with index 2, for example, is written as the name of this variable, a slash, and 2.
 INSTALLATION = "$PENSTOCK_NOTIFY"
-#: The forms of an address and of a variable's name. An address contains no whitespace, since
-#: several addresses may be given with spaces between them.
+#: The forms of an address and of a variable's name. An address has no whitespace, since several
+#: addresses may be given with spaces between them.
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/][^\s]*|[A-Za-z][A-Za-z0-9+.-]*:///?[^\s]+")
 _VARIABLE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*")
-#: Schemes whose addresses begin with a host's name. Addresses of other schemes begin with a token.
+#: Schemes whose addresses begin with the name of a host. With other schemes, a token comes first.
 _WITH_HOST = {"http", "https", "json", "jsons", "xml", "xmls", "form", "forms"}
 
 
@@ -27,12 +27,15 @@ def is_address(text: str) -> bool:
 
 
 def is_variable(text: str) -> bool:
-    """Return True if ``text`` has the form of a variable's name."""
+    """Return True if ``text`` has the form of a variable's name, with a ``$`` in front."""
     return _VARIABLE.fullmatch(text) is not None
 
 
 def shown(to: str) -> str:
-    """Return the public part of an address: its scheme, and its host unless that is secret."""
+    """Return the part of an address that may be shown.
+
+    This is the scheme, with the host if the host is no secret. For a variable, it is the name.
+    """
     if to.startswith("$"):
         return to.partition("/")[0]
     scheme, mark, rest = to.partition("://")
@@ -45,7 +48,10 @@ def shown(to: str) -> str:
 
 
 def resolve(to: str, variables: Mapping[str, str]) -> str | None:
-    """Return the address that ``to`` is or names; None if it names a variable that is not set."""
+    """Return the address for which ``to`` stands: ``to`` itself, or the value of its variable.
+
+    Return None if the variable is not set or has too few addresses.
+    """
     if not to.startswith("$"):
         return to
     name, _, place = to[1:].partition("/")

@@ -1,4 +1,4 @@
-"""The decision to notify people about a study, and the events that record the outcome."""
+"""The decision to notify someone about a study, and the events that record the outcome."""
 
 from __future__ import annotations
 
@@ -10,47 +10,53 @@ from ...base.values import Natural, value_class
 from ...scheduler.model.decisions import Decision
 from ...scheduler.model.events import Event
 
-#: The occasions for a notice.
+#: The occasions on which a notice is sent.
 Kind = Literal["ended", "failed", "all_fail", "stands_still", "late"]
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Tell(Decision):
-    """Notify one address about a study. The decision is open until a ``Told`` with its id comes."""
+    """A decision to notify one address about a study.
+
+    The decision is open until an event ``Told`` has its id as ``cause``.
+    """
 
     #: The study's id and its name.
     study: str
     name: str
     kind: Kind
-    #: The address, or the name of a variable that contains it (``addresses``).
+    #: The address, or the name of a variable that contains the address (``addresses``).
     to: str = field(repr=False)
     #: Time of the decision (the runner's clock).
     at: float
-    #: Details that depend on the kind (``letters``).
+    #: Facts for the text of the notice, which depend on the kind (``letters``).
     facts: Mapping[str, Any] = field(hash=False)
-    #: True if the decision was made before the scheduler started. It is not known if the notice was
-    #: sent.
+    #: True if an earlier process of the scheduler made the decision. Then nobody knows if the
+    #: notice was sent.
     again: bool = False
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Told(Event):
-    """A notice was sent or was given up. ``cause`` is the id of its ``Tell``."""
+    """An event: a notice was sent, or it was given up.
+
+    ``cause`` is the id of the notice's ``Tell``.
+    """
 
     #: The study's id.
     study: str
     kind: Kind
-    #: The part of the address that may be shown.
+    #: The part of the address that may be shown (``addresses.shown``).
     to: str
     #: The reason why the notice was given up; empty if the service has accepted it.
     why: str = ""
-    #: The number of tries.
+    #: The number of times that sending was tried.
     tries: Natural = 1
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Installed(Event):
-    """The operator has set this number of addresses that are notified about all studies."""
+    """An event: the operator has changed how many addresses are notified about all studies."""
 
     addresses: Natural
 

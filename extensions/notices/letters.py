@@ -1,4 +1,4 @@
-"""The text of a notice: a title, and some lines below it."""
+"""Writes the text of a notice: a title, and some lines below the title."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from ...app.common.text import count, duration, in_shell, number
 from .events import Kind, Tell
 
-#: The end of a notice's title, after the study's name.
+#: The end of a notice's title, which follows the name of the study.
 HAPPENED: Mapping[Kind, str] = {
     "ended": "ended",
     "failed": "failed",
@@ -17,7 +17,8 @@ HAPPENED: Mapping[Kind, str] = {
     "stands_still": "stands still",
     "late": "will miss its deadline",
 }
-#: The kind of message, by Apprise's names. A service may mark messages by it.
+#: The type of a message in Apprise, by the notice's kind. A service may mark messages by their
+#: type.
 MARKS: Mapping[Kind, str] = {
     "ended": "success",
     "failed": "failure",
@@ -30,14 +31,14 @@ AGAIN = "It may come for the second time: nobody knows whether the first one was
 
 
 def title(notice: Tell) -> str:
-    """Return the title, which has the study's name and the occasion."""
+    """Return the title of a notice, which has the study's name and the occasion."""
     if notice.kind == "ended" and notice.facts["status"] == "cancelled":
         return f"{notice.name} was cancelled"
     return f"{notice.name} {HAPPENED[notice.kind]}"
 
 
 def body(notice: Tell) -> str:
-    """Return the lines below the title: figures, reasons, the time, and a command."""
+    """Return the lines below the title: figures, reasons, the time, and a command to learn more."""
     moment = datetime.fromtimestamp(notice.at, UTC)
     command = f"penstock status {in_shell(notice.name, notice.study)}"
     lines = [*_LINES[notice.kind](notice.facts), f"At {moment:%Y-%m-%d %H:%M} UTC. More: {command}"]

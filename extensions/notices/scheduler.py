@@ -1,16 +1,17 @@
-"""The scheduler's end of the extension: decides which notices go to which addresses.
+"""Decides in the scheduler which notices about studies go to which addresses.
 
-Theory of operation. All decisions follow from accepted events. An occasion becomes one decision for
-each address (``Tell``). The decision is kept in the extension's state until an event (``Told``)
+Theory of operation. All decisions follow from accepted events. An occasion becomes one decision
+(``Tell``) for each address. The decision is kept in the extension's state until an event (``Told``)
 records that the notice was sent or given up. So the commit of the occasion's event also records the
 decision, and a scheduler that starts repeats the notices without an outcome. The previous scheduler
 may have sent these already, so they contain a remark that they may come twice.
 
 Two occasions depend on time alone: a study stands still, or a forecast misses its deadline. To find
-these, the engine asks for a ``Tick`` at long intervals.
+these occasions, the engine asks for a ``Tick`` at long intervals.
 
 Each occasion leads to notices only once between a study's start and its end. If a study is extended
-after its end, or one of its trials is continued, the study ends again.
+after its end, or one of its trials is continued, the study ends again and people are notified
+again.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from .addresses import INSTALLATION
 from .events import Installed, Kind, Tell, Told
 from .judgement import Standing, all_fail, is_late, look_again, patience, until_next_look
 
-#: The name of the extension and of its state.
+#: The name of the extension, and the key of its state in ``EngineState.ext``.
 NAME = "notices"
-#: Occasions that may come again, at each end of a study.
+#: The occasions that lead to notices each time that a study ends.
 _ENDS = ("ended", "failed")
 
 
@@ -56,14 +57,18 @@ def plug(parts: Parts) -> Extension:
 
 
 class _Teller:
-    """Finds the occasions of each study, and keeps the notices that have no outcome yet."""
+    """The handlers of the extension, which find occasions and keep notices without an outcome."""
 
     def __init__(self, parts: Parts) -> None:
         self._core = parts.core
         self._state = parts.core.state
 
     def _own(self) -> dict[str, Any]:
-        """Return the state: the number of installation addresses, study records, open notices."""
+        """Return the extension's state, which is created if it is missing.
+
+        The state has the number of the installation's addresses, a record for each study, and the
+        notices that have no outcome yet.
+        """
         empty = {"addresses": 0, "studies": {}, "pending": {}}
         own: dict[str, Any] = self._state.ext.setdefault(NAME, empty)
         return own
@@ -79,7 +84,7 @@ class _Teller:
         return bool(spec.notify) or self._addresses() > 0
 
     def _record(self, study: StudyState) -> dict[str, Any]:
-        """Return the study's record; it is created if missing."""
+        """Return the record of a study, which is created if it is missing."""
         studies: dict[str, dict[str, Any]] = self._own()["studies"]
         if study.spec.id not in studies:
             studies[study.spec.id] = self._new_record(study)
@@ -115,7 +120,10 @@ class _Teller:
         self._own()["studies"][study.spec.id] = self._new_record(study)
 
     def on_edited(self, study: StudyState, before: StudySpec) -> None:
-        """Watch the new deadline of an edited study."""
+        """Plan checks of the new deadline of an edited study.
+
+        If the deadline has changed, people may be notified again that the study will be late.
+        """
         record, span = self._record(study), _span(study)
         record["late_at"] = None if span is None else self._core.at + until_next_look(span)
         record["late"] = False
@@ -131,7 +139,11 @@ class _Teller:
         record["still_at"] = self._core.at + patience(record["longest"])
 
     def on_moved(self, study: StudyState) -> None:
-        """Check if all trials fail. Skip epochs, the most frequent events, as they show success."""
+        """Notify people if all trials of the study have failed so far.
+
+        Accepted epochs, the most frequent events, are skipped because they show that a trial
+        succeeds.
+        """
         if study.succeeded or isinstance(self._core.event, EpochReported):
             return
         if "all_fail" in self._record(study)["told"]:
@@ -157,7 +169,7 @@ class _Teller:
             self._tidy()
 
     def _tell(self, study: StudyState, kind: Kind, facts: dict[str, Any]) -> None:
-        """Notify all addresses of the study, unless they were notified of this occasion."""
+        """Notify all addresses of the study about an occasion, unless they were notified before."""
         kinds = self._record(study)["told"]
         if kind not in _ENDS:
             if kind in kinds:
@@ -186,7 +198,7 @@ class _Teller:
         return (at for study, record in self._watched() for at in _looks(record))
 
     def _watched(self) -> Iterator[tuple[StudyState, dict[str, Any]]]:
-        """Yield the studies to check for a standstill or a late end: those that may run now."""
+        """Yield the studies that may run now, which are checked for a standstill and for delays."""
         if NAME not in self._state.ext:
             return
         for name, record in self._own()["studies"].items():
@@ -228,13 +240,16 @@ class _Teller:
         return [name for name in names if name not in study.refused]
 
     def _queues(self, study: StudyState) -> bool:
-        """Return True if all slots that the study may use are taken, so that it must wait."""
+        """Return True if the study must wait because all slots that it may use are taken."""
         names = self._may_use(study)
         free = {slot.device for slot in free_slots(self._state, self._core.extensions)}
         return bool(names) and not free.intersection(names)
 
     def _why_still(self, study: StudyState, running: list[Trial]) -> str:
-        """Return the reason why the study has no new epoch, as far as the state shows it."""
+        """Return the reason why a study has no new epoch, as far as the state shows it.
+
+        ``running`` has the study's running trials.
+        """
         if running:
             numbers = ", ".join(str(trial.number) for trial in running[:5])
             several = f"trials {numbers} run" if len(running) > 1 else f"trial {numbers} runs"
@@ -264,7 +279,7 @@ class _Teller:
 
 
 def _span(study: StudyState) -> float | None:
-    """Return the seconds from the study's start to its deadline; None if it has no deadline."""
+    """Return the seconds from a study's submission to its deadline, or None without a deadline."""
     end = deadline_of(study.spec, study.created_at)
     return None if end is None else end - study.created_at
 
@@ -281,7 +296,10 @@ def _looks(record: dict[str, Any]) -> Iterator[float]:
 
 
 def _best(spec: StudySpec, trials: list[Trial]) -> dict[str, Any] | None:
-    """Return facts about the best trial, or the size of the front; None if there is no result."""
+    """Return facts about the best trial, or the number of trials in the Pareto front.
+
+    Return None if no trial has a result.
+    """
     best = best_trials(spec, trials)
     if not best:
         return None

@@ -1,8 +1,8 @@
 """Sends one message with Apprise. The outbox starts this program in a process of its own.
 
-The program reads a JSON object from its input, and writes a JSON object with the outcome. So the
-scheduler neither loads Apprise nor sees its output, and a service that does not answer delays only
-this process.
+The program reads a JSON object from its standard input, and writes a JSON object with the outcome
+to its standard output. So the scheduler neither loads Apprise nor sees its output, and a service
+that does not answer delays only this process.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import sys
 from contextlib import redirect_stdout
 from typing import Any
 
-#: Seconds that sending may take. Then the process ends by itself, even if no process waits for it.
+#: Seconds that sending may take. Then this process ends by itself, even if no process waits for it.
 TIMEOUT = 30
-#: The status of a service's answer in Apprise's log. Nothing else of the log is passed on, since it
-#: may contain secrets.
+#: The HTTP status of a service's answer in Apprise's log. Nothing else in the log is passed on,
+#: since the log may contain secrets.
 _STATUS = re.compile(r"error=(\d{3})\b")
 
 
 def outcome(asked: dict[str, Any]) -> dict[str, Any]:
-    """Send the message in ``asked``. Return the fields of ``app.common.outbox.Outcome``."""
+    """Send the message in ``asked``, and return the fields of an ``app.common.outbox.Outcome``."""
     from apprise import Apprise, AppriseAsset, LogCapture
 
     asset = AppriseAsset(app_id="Penstock", app_desc="Penstock", async_mode=False)
@@ -43,7 +43,7 @@ def outcome(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Send the message that the process's input describes, and write the outcome."""
+    """Send the message that standard input describes, and write the outcome to standard output."""
     signal.alarm(TIMEOUT)
     request = json.load(sys.stdin)
     with redirect_stdout(sys.stderr):

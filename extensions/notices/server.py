@@ -1,4 +1,4 @@
-"""Sends decided notices, and tells the engine the number of the operator's addresses."""
+"""Sends notices that the engine has decided, and tells the engine how many addresses there are."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OUTBOX = outbox()
 
 
 class Carrier:
-    """Puts notices into the outbox once their decision is in the ledger, and reports outcomes."""
+    """Sends each notice after its decision is in the ledger, and reports the outcomes as events."""
 
     decisions = (Tell,)
 
@@ -48,7 +48,7 @@ class Carrier:
         self._outbox.put(notice)
 
     def answers(self, at: float) -> Iterator[Event]:
-        """Yield the outcomes of the notices that ended since the last call."""
+        """Yield an event for each notice that was sent or given up since the last call."""
         if not self._open:  # asked at every turn
             return
         for key, outcome in self._outbox.ended(self._open).items():
@@ -70,7 +70,10 @@ class Carrier:
 
 
 def chosen(settings: Settings, state: EngineState, at: float) -> Iterator[Event]:
-    """Yield an event if the number of the installation's addresses has changed."""
+    """Yield an event if the number of the installation's addresses has changed.
+
+    The number in ``settings`` is compared with the number in the engine's state.
+    """
     own, addresses = state.ext.get(NAME), len(settings.notify_list)
     if addresses and find_spec("apprise") is None:
         log.warning("PENSTOCK_NOTIFY needs Apprise, which is not installed: %s", INSTALL)

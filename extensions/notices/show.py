@@ -1,4 +1,4 @@
-"""Shows in a study's status the notices that were sent and those that failed."""
+"""Shows in a study's status which notices were sent and which of them failed."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def told(event: Told) -> str:
 
 
 def status_lines(reader: Reader, study: StudyRow) -> str:
-    """Return the line on notices in a study's status; empty if there were no notices."""
+    """Return the line in a study's status on its notices; empty if there were no notices."""
     return "; ".join(told(event) for _, event in reader.of_study(study.id, Told))

@@ -1,4 +1,4 @@
-"""Checks of the addresses of a study, the same in the user's script and in the scheduler."""
+"""Checks the addresses of a study's notices, in the user's script and in the scheduler."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: The command that installs Apprise.
 INSTALL = "pip install 'penstock[notify]'"
-#: The most addresses of a study.
+#: The most addresses that a study may have.
 MOST = 20
 _ALLOWED = (
     "an address as Apprise has them, such as slack://TOKENS or mailto://USER:PASSWORD@HOST,"
@@ -29,7 +29,7 @@ _ALLOWED = (
 
 
 class _Hidden:
-    """An address in an error message, of which only the public part is shown."""
+    """An address in an error message, which shows only the public part of the address."""
 
     def __init__(self, to: object) -> None:
         self._to = to
@@ -49,9 +49,9 @@ def _addresses(field: str, value: Any) -> tuple[str, ...]:
 
 
 def _given(field: str, value: Any) -> tuple[str, ...]:
-    """Return the addresses of a study, once Apprise can read them.
+    """Return the addresses that a user gives to a study, after a check that Apprise can read them.
 
-    A trainer does not check that, since it sends no notices and may not have Apprise.
+    A trainer does not make this check, since a trainer sends no notices and may not have Apprise.
     """
     addresses = _addresses(field, value)
     if MARK_VARIABLE not in os.environ:
@@ -63,14 +63,14 @@ def _refused(field: str, value: object, allowed: str) -> UsageError:
     return UsageError(f"{field} = {_Hidden(value)!r} is refused: allowed is {allowed}", field)
 
 
-#: The check of each field, as in ``extensions.limits``.
+#: The checks of fields, by name, as in ``extensions.limits.spec``.
 CHECKS: Mapping[str, Callable[[str, Any], Any]] = {"notify": _given}
 
 
 def _check_readable(addresses: tuple[str, ...]) -> None:
-    """Check that Apprise can read the addresses. Raises UsageError.
+    """Raise UsageError if Apprise is missing or cannot read one of the addresses.
 
-    Variables that are not set in this process are left to the scheduler.
+    A variable that is not set in this process is left for the scheduler to check.
     """
     if not addresses:
         return
@@ -101,13 +101,13 @@ def why_refused(address: str) -> str:
 
 
 def check_spec(spec: StudySpec) -> None:
-    """Check the addresses of a study that arrives at the scheduler. Raises UsageError."""
+    """Raise UsageError if an address in a spec that arrives at the scheduler is malformed."""
     if spec.notify:
         _addresses("notify", spec.notify)
 
 
 def check_submitted(spec: StudySpec, state: EngineState, at: float) -> None:
-    """Raise UsageError for a study whose addresses the scheduler could not notify."""
+    """Raise UsageError if the scheduler could not notify an address of a submitted study."""
     if not spec.notify:
         return
     _check_installed("the scheduler's Python")
