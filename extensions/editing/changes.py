@@ -1,4 +1,4 @@
-"""Works out a study's specification after an edit, and refuses changes that are impossible."""
+"""Computes a study's specification after a user's edit, and refuses edits that are impossible."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from ...scheduler.model.study import Edits, Scalar, StudySpec
 from ...scheduler.strategies.base import RULES, rungs_of
 from .events import Change
 
-#: A change of a parameter in a command: Optuna's distribution (JSON), or the fields to change.
+#: The change of a parameter in a command: a distribution of Optuna's as JSON, or a mapping of the
+#: fields to change.
 Form = str | Mapping[str, Any]
-#: Contracts whose trials train epoch by epoch, so that they can go on to a later last epoch.
+#: The contracts whose trials train epoch by epoch. Such trials can be trained to a later last
+#: epoch.
 _BY_EPOCHS = ("torch", "empty", "epochs")
 _LIMITS = [name for name, extension in FIELDS.items() if extension == "limits"]
 
@@ -34,7 +36,7 @@ def _epoch_timeout(value: Any) -> float | None:
     return None if value is None else seconds("epoch_timeout", value)
 
 
-#: The settings that can be edited, each with the function that checks its value.
+#: The settings that can be edited, each with the function that checks a value for the setting.
 SETTINGS: Mapping[str, Callable[[Any], Any]] = {
     "max_epochs": partial(whole, "max_epochs", low=1),
     **{name: partial(_limit, name) for name in _LIMITS},
@@ -46,10 +48,11 @@ SETTINGS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def form_of(name: str, given: Any) -> Form:
-    """Return the form of a change ``given`` by a script: a parameter, a range, or a value to fix.
+    """Return the form in which a change of the parameter ``name`` is sent to the scheduler.
 
-    A tuple of two numbers is a new range; the parameter keeps its step and scale. A list has the
-    new choices. Any other plain value fixes the parameter. Raises UsageError.
+    ``given`` is the change as a script writes it. A tuple of two numbers is a new range, with which
+    the parameter keeps its step and scale. A list has new choices. A distribution replaces the old
+    one. Any other plain value fixes the parameter. Raises UsageError if ``given`` is none of these.
     """
     if isinstance(given, tuple) and len(given) == 2:
         low, high = given
@@ -70,8 +73,9 @@ def edited(
 ) -> tuple[StudySpec, tuple[Change, ...]]:
     """Return the study's specification after an edit, and the changes in words.
 
-    ``assumed`` has, for each added parameter, the value that earlier trials are assumed to have
-    had. Raises UsageError if a change is impossible, or if nothing would change.
+    ``space`` has the changed and added parameters. ``assumed`` has, for each added parameter, the
+    value that earlier trials are assumed to have had. ``settings`` has the changed settings. Raises
+    UsageError if a change is impossible, or if nothing would change.
     """
     if spec.contract == "ask":
         raise UsageError(f"{spec.name} is trained by its user: there is nothing to edit")
@@ -102,7 +106,10 @@ def _with_settings(spec: StudySpec, given: Mapping[str, Any], changes: list[Chan
 
 
 def _longer(spec: StudySpec, epochs: int) -> StudySpec:
-    """Return the study with ``epochs`` epochs. Raises UsageError if its trials cannot go on."""
+    """Return the specification with ``epochs`` as the last epoch of each trial.
+
+    Raises UsageError if the study's trials cannot train to another last epoch.
+    """
     plan = spec.strategy
     longer = replace(plan, max_epochs=epochs)
     promote = "or send single trials on: penstock trial promote STUDY/7 --to EPOCH"
@@ -193,7 +200,11 @@ def _fields(text: str) -> dict[str, Any]:
 
 
 def _changed(name: str, before: str, form: Form) -> str:
-    """Return a parameter's distribution after the change ``form``, with its kind and scale kept."""
+    """Return the distribution of a parameter after a change, as JSON.
+
+    ``before`` is the old distribution, whose kind and scale are kept. Raises UsageError if ``form``
+    would change them.
+    """
     distribution, field = json.loads(before), f"space[{name!r}]"
     kind, had = distribution["name"].removesuffix("Distribution"), distribution["attributes"]
     if isinstance(form, str):
@@ -223,7 +234,10 @@ def _changed(name: str, before: str, form: Form) -> str:
 
 
 def _added(name: str, form: Form) -> str:
-    """Return the distribution of a new parameter."""
+    """Return the distribution of a new parameter as JSON.
+
+    Raises UsageError if ``form`` fixes it.
+    """
     if isinstance(form, str):
         parameter(form, f"space[{name!r}]")
         return form
@@ -238,7 +252,10 @@ def _added(name: str, form: Form) -> str:
 
 
 def _assumed(name: str, text: str, value: Any) -> Scalar:
-    """Return the value assumed for earlier trials of a new parameter; it may be out of range."""
+    """Return the value that earlier trials are assumed to have for a new parameter.
+
+    The value of a numeric parameter may be outside its range.
+    """
     distribution, field = parameter(text), f"assumed[{name!r}]"
     if isinstance(distribution, Categorical):
         if value not in distribution.choices:
@@ -251,7 +268,7 @@ def _assumed(name: str, text: str, value: Any) -> Scalar:
 
 
 def _range(text: str) -> str:
-    """Return a parameter's range in words."""
+    """Return the range of a parameter in words."""
     fields = _fields(text)
     if "low" in fields and fields["low"] == fields["high"]:
         return f"fixed at {number(fields['low'])}"

@@ -69,7 +69,7 @@ def edit(
 
 
 def _parameter(text: str, choices: Mapping[str, Any]) -> Any:
-    """Return a parameter's new value: (low, high), a list of choices, or one value.
+    """Return a parameter's new range as (low, high), a list of choices, or a single value.
 
     A text that equals the text of an existing choice stands for that choice.
     """

@@ -1,4 +1,4 @@
-"""Sends the command that edits a study, and describes the result: for CLI and scripts."""
+"""Sends the command that edits a study, and describes the result, for scripts and command line."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ def edit(
 ) -> list[Change]:
     """Change a running study, and return the changes.
 
-    ``space`` has parameters, ranges or values by name (``changes.form_of``). Raises UsageError if
-    the edit is refused, BackendError if no scheduler answers.
+    ``space`` has new ranges, choices or values by the parameter's name (``changes.form_of``).
+    ``assumed`` has, for each added parameter, the value that earlier trials are assumed to have
+    had. ``settings`` has new values by the setting's name. Raises UsageError if the edit is
+    refused, and BackendError if no scheduler answers.
     """
     for name, mapping in (("space", space), ("assumed", assumed)):
         if not isinstance(mapping, Mapping):
@@ -48,7 +50,7 @@ def edit(
 
 
 def told(study: StudyRow, changes: Sequence[Change]) -> str:
-    """Return a text that lists the changes of a study, one line for each."""
+    """Return a text that tells the user which changes were made, with a line for each change."""
     lines = [f"{study.name} is edited; trials that have begun keep their values"]
     lines += [f"  {each.name}: {each.before} → {each.after}" for each in changes]
     return "\n".join(lines)

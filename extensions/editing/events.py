@@ -1,4 +1,4 @@
-"""The event of editing: a user has changed a running study."""
+"""The event in the ledger that records how a user has changed a running study."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...scheduler.model.study import StudySpec
 
 
 class Change(NamedTuple):
-    """A parameter or a setting that was changed, in words."""
+    """A change of one parameter or setting, with its value before and after in words."""
 
     name: str
     before: str
@@ -20,18 +20,18 @@ class Change(NamedTuple):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Edited(Event):
-    """A user has changed a running study. The states of its trials are kept."""
+    """An event: a user has changed a running study. The states of its trials are kept."""
 
     #: The study's id.
     study: str
-    #: The study's specification from now on.
+    #: The whole specification of the study after the edit.
     spec: StudySpec
     changes: tuple[Change, ...]
-    #: The user's name, as the user gave it.
+    #: The name of the user, as the user's command gave it.
     who: str = ""
-    #: The user's reason; empty if none was given.
+    #: The user's reason; empty if the user gave none.
     why: str = ""
 
 
-#: The kind of event, by its name in a ledger.
+#: The extension's event class, by the name under which a ledger stores its events.
 EVENTS: Mapping[str, type[Event]] = {"editing.Edited": Edited}

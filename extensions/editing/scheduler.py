@@ -1,11 +1,12 @@
-"""Changes studies while they run: the scheduler's end.
+"""Applies users' edits to running studies in the scheduler.
 
-Theory of operation. The event has the whole specification from then on, so a replay needs no other
-source. Trials that have begun keep their parameters. The other trials are drawn again, and open
-questions to the sampler are asked again, so that no trial begins under a range that is no longer
-valid (``Proposals.ask_again``). If the number of epochs grows, trials that have not reached the old
-last epoch train to the new one. Completed trials stay as they are, except under ASHA: there the old
-last epoch becomes a rung like others, from which the best trials are promoted.
+Theory of operation. The event has the whole specification after the edit, so a replay needs no
+other source. Trials that have begun keep their parameters. The other trials are drawn again, and
+open questions to the sampler are asked again, so that no trial begins under a range that is no
+longer valid (``Proposals.ask_again``). If the number of epochs grows, trials that have not reached
+the old last epoch train to the new last epoch. Completed trials stay as they are, except under
+ASHA. There the old last epoch becomes an ordinary rung (an epoch at which trials are compared),
+from which the best trials are promoted.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ NAME = "editing"
 
 
 def plug(parts: Parts) -> Extension:
-    """Return the extension by which users change running studies."""
+    """Return the extension that applies users' edits to running studies."""
     return Extension(name=NAME, handlers={Edited: _Editing(parts).on_edited})
 
 
 class _Editing:
-    """Carries out users' edits of their studies."""
+    """The handler of the event, with the parts of the engine on which it acts."""
 
     def __init__(self, parts: Parts) -> None:
         self._core = parts.core
@@ -65,7 +66,10 @@ class _Editing:
         self._core.offer_slots()
 
     def _count_points(self, study: StudyState) -> None:
-        """Let an exhausted grid go on, since it may have more points now."""
+        """Let an exhausted grid propose trials again.
+
+        The grid may have more points after the edit.
+        """
         if study.spec.sampler != "grid" or not isinstance(study.strategy, EXTENSIBLE):
             return
         trials = [trial for trial in self._core.trials_of(study) if not trial.branched]
@@ -73,7 +77,7 @@ class _Editing:
         study.strategy.asked = min(study.spec.n_trials, drawn + study.to_come)
 
     def _train_longer(self, study: StudyState, before: StudySpec) -> None:
-        """Make the strategy, and trials that have not finished, go on to the new last epoch."""
+        """Change the strategy and the targets of unfinished trials to the new last epoch."""
         last, strategy = before.strategy.max_epochs, study.strategy
         plan = study.spec.strategy
         assert last is not None
@@ -94,7 +98,10 @@ class _Editing:
                 self._may_go_on(study, strategy, trial, last)
 
     def _may_go_on(self, study: StudyState, strategy: Asha, trial: Trial, last: int) -> None:
-        """Let a completed trial wait at its rung for a promotion, if its state can be restored."""
+        """Let a completed trial of ASHA wait at its rung for a promotion.
+
+        This is done only if the trial's state can be restored. Otherwise the trial stays completed.
+        """
         newest = next(iter(trial.parents), None)
         is_durable = newest is not None and newest.state_hash == trial.state_hash
         if trial.epoch != last or not (is_durable or study.spec.replays):

@@ -1,4 +1,4 @@
-"""Checks users' edits of studies against the engine's state, and turns them into events."""
+"""Checks users' edits of studies at the scheduler, and turns them into events."""
 
 from __future__ import annotations
 
@@ -47,11 +47,12 @@ def _edited(
     return Edited(at=context.at, study=study, spec=spec, changes=changes, who=who, why=why)
 
 
-#: The function that makes each kind of command an event; its arguments are the fields.
+#: The functions that turn a command into an event, by the command's kind. The arguments of a
+#: function are the fields of the command.
 COMMANDS: Mapping[str, Callable[..., Event]] = {"edit": _edited}
 
 
 def answer(event: Event, state: EngineState) -> Iterator[tuple[str, Any]]:
-    """Yield the fields to add to a command's reply: the changes in words."""
+    """Yield the fields that the scheduler adds to its reply to an edit: the changes in words."""
     if isinstance(event, Edited):
         yield "changes", [list(each) for each in event.changes]

@@ -1,4 +1,4 @@
-"""Shows users' edits of a study: in the study's status, on its page and in its report."""
+"""Shows users' edits of a study in the study's status, on its page and in its report."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from ...app.show.drawings.charts import Section
     from ...scheduler.model.study import StudySpec
 
-#: The text by which a stored study is recognised as edited.
+#: The text that a stored specification contains if the study was edited.
 _EDITED = '"edits":{'
 
 
 class _Edit(NamedTuple):
-    """A change in the report's table."""
+    """A row in the report's table of edits: one change."""
 
     change: Change
     #: The number of trials that had begun before the edit.
@@ -29,7 +29,7 @@ class _Edit(NamedTuple):
 
 
 def status_lines(reader: Reader, study: StudyRow) -> str:
-    """Return the line about the newest edit in a study's status; empty if there was no edit."""
+    """Return the line in a study's status on its newest edit; empty if there was no edit."""
     if _EDITED not in study.spec_json:
         return ""
     edits = [event for _, event in reader.of_study(study.id, Edited)]
@@ -43,7 +43,10 @@ def status_lines(reader: Reader, study: StudyRow) -> str:
 
 
 def report_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> Section:
-    """Return the report's section with the table of edits; empty if there are none."""
+    """Return the report's section with a table of all edits.
+
+    The section is empty if there are none.
+    """
     from markupsafe import Markup
 
     from ...app.show.drawings.charts import Section
