@@ -1,1 +1,1 @@
-"""The Python that a study's trials run in: a virtual environment, a root, or a command."""
+"""The Python environment of a study's trials: a virtual environment, a root, or a command."""

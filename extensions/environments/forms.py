@@ -1,11 +1,13 @@
-"""The environment of a study: the Python, and the system, in which the study's trainers run.
+"""Parses the text that names the environment of a study, in which its trainers run.
 
-Forms of the text. ``venv:/folder`` is a virtual environment: its ``bin/python`` runs the trainers.
-``rootfs:/folder`` is the root of a file system, which replaces the node's own system: its
-``python3`` runs the trainers. ``command:PROGRAM ARGUMENTS`` is anything else: the trainer's command
-is appended to these words. An empty text is the worker's own environment.
+Forms of the text. ``venv:/folder`` is a virtual environment, whose ``bin/python`` runs the
+trainers. ``rootfs:/folder`` is the root of a file system, which replaces the system folders of the
+node; its ``python3`` runs the trainers. ``command:PROGRAM ARGUMENTS`` is any other way to start a
+trainer: the trainer's command is appended to these words. An empty text is the worker's own
+environment.
 
-The folder is on the node. The submitting machine need not have it, so only the form is checked.
+The folder is on the nodes. The submitting machine need not have the folder, so only the form of the
+text is checked.
 """
 
 from __future__ import annotations
@@ -18,21 +20,21 @@ from ...profiling.devices.device import Device
 
 KINDS = ("venv", "rootfs", "command")
 FORMS = "venv:/folder, rootfs:/folder or command:PROGRAM ARGUMENTS"
-#: The most characters in the text, which is part of each task.
+#: The most characters in the text, since the text is part of each task.
 LONGEST = 1000
 
 
 class Environment(NamedTuple):
-    """An environment, split into its kind and its place."""
+    """An environment, split into its kind and the folder or command."""
 
     #: One of ``KINDS``.
     kind: str
-    #: The folder, or the words of the command.
+    #: The folder, or the words of the command as a shell reads them.
     where: str
 
     @classmethod
     def of(cls, text: str) -> Environment:
-        """Return the environment for ``text``, which must have been checked."""
+        """Return the environment that ``text`` names. The text must have been checked."""
         kind, _, where = text.partition(":")
         return cls(kind, where)
 
@@ -41,9 +43,10 @@ class Environment(NamedTuple):
 
 
 def check_environment(value: Any) -> str:
-    """Return the text of an environment in stored form; empty for None.
+    """Return the text of an environment in the form in which a study stores it.
 
-    Raises UsageError that lists the valid forms.
+    The result is empty for None. Raises UsageError, which lists the valid forms, if ``value`` has
+    none of them.
     """
     if value is None:
         return ""
@@ -74,7 +77,10 @@ def _refused(value: Any, allowed: str) -> UsageError:
 
 
 def obstacle(environment: str, device: Device) -> str:
-    """Return the reason why ``device`` can start no trainer in ``environment``; empty if it can."""
+    """Return the reason why ``device`` can start no trainer in ``environment``.
+
+    The result is empty if the device can start a trainer.
+    """
     if Environment.of(environment).kind == "rootfs" and device.no_rootfs:
         return f"it cannot start {environment}: {device.no_rootfs}"
     return ""

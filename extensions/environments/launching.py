@@ -1,17 +1,17 @@
-"""The command and variables that start a trainer in the environment of its study.
+"""Returns the command and the variables that start a trainer in the environment of its study.
 
 Theory of operation. A trainer communicates over a socket that it inherits, and environment
-variables tell it which descriptor that is. So any program that passes descriptors and variables on
-can start a trainer. The trainer imports the Penstock of its own environment, which must have the
-worker's version: the trainer reports its version when it is ready (``app.node.sessions.endings``).
-It is never forked, because the fork server has imported the worker's libraries.
+variables tell the trainer which descriptor that is. So any program that passes descriptors and
+variables on can start a trainer. The trainer imports the Penstock of its own environment, which
+must have the worker's version: the trainer reports its version when it is ready
+(``app.node.sessions.endings``). Such a trainer is never forked from the fork server, because the
+fork server has imported the worker's libraries.
 
-- ``venv:`` runs the environment's ``bin/python``, without the user's ``PYTHONPATH``.
-- ``rootfs:`` runs ``bwrap``, which mounts the folders of a system (``SYSTEM``) from the root,
-  read-only, and all other folders from the node: home folders, ``/tmp``, data, devices. So code,
-  working directory and store keep their usual paths. ``bwrap`` ends with the launcher process, and
-  the trainer ends with ``bwrap``.
-- ``command:`` runs the user's words, followed by the trainer's command.
+- ``venv:`` runs the environment's ``bin/python``, without the user's ``PYTHONPATH``. - ``rootfs:``
+runs ``bwrap``, which mounts the folders of a system (``SYSTEM``) from the root,   read-only, and
+all other folders from the node: home folders, ``/tmp``, data, devices. So code,   working directory
+and store keep their usual paths. ``bwrap`` ends with the launcher process, and   the trainer ends
+with ``bwrap``. - ``command:`` runs the user's words, followed by the trainer's command.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from ...app.node.launching.launch import ARGUMENTS, CannotStart, Launch
 from ...tasks.trainer import variables as names
 from .forms import KINDS, Environment
 
-#: The interpreter that runs in a root, and after the words of a command.
+#: The name of the interpreter that runs in a root, or after the words of a command.
 PYTHON = "python3"
-#: The folders of a system. In a root they replace those of the node.
+#: The folders of an operating system. In a root they replace the same folders of the node.
 SYSTEM = frozenset(
     {"bin", "boot", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr", "var"}
 )
 #: The variable that names the state folder.
 _HOME = "PENSTOCK_HOME"
 _DEVICES = "/dev"
-#: Folders of the node that are kept although they lie in a folder of the system.
+#: Folders of the node that a root keeps although they are inside a folder of the system.
 _KEPT = ("/var/tmp",)  # noqa: S108 - it is passed on, and nothing is written there
 #: ``PATH`` inside a root, because the user's own ``PATH`` names folders of the node.
 ROOT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -47,10 +47,10 @@ BWRAP_TIMEOUT = 10.0
 
 
 def launch(environment: str, variables: Mapping[str, str]) -> Launch:
-    """Return the command and variables that start a trainer in ``environment``.
+    """Return the command and the variables that start a trainer in ``environment``.
 
-    ``variables`` are the worker's. Raises ``CannotStart`` if the environment does not exist or its
-    text is invalid.
+    ``variables`` are those of the worker. Raises ``CannotStart`` if the environment does not exist
+    on this node or its text is invalid.
     """
     try:
         return _launch(environment, variables)
@@ -114,7 +114,10 @@ def _in_root(environment: str, root: Path, environment_variables: dict[str, str]
 
 
 def _folders_of_node(home: str | None) -> list[Path]:
-    """Return the node's folders to mount: all but those of its system, and the folder ``home``."""
+    """Return the folders of the node that are mounted into a root.
+
+    These are all folders at the top except those of the system, and the state folder ``home``.
+    """
     folders = [Path(entry.path) for entry in os.scandir("/") if entry.name not in SYSTEM]
     extra_folders = [
         Path(each) for each in (home, *_KEPT) if each is not None and Path(each).is_dir()
@@ -131,7 +134,10 @@ def _mounts(root: Path, nodes: Sequence[Path]) -> Iterator[str]:
 
 
 def _laid_out(root: Path, at: Path, nodes: Sequence[Path]) -> Iterator[str]:
-    """Yield ``bwrap`` arguments that mount the root's folder ``at`` without any of ``nodes``."""
+    """Yield ``bwrap`` arguments that mount the folder ``at`` of the root.
+
+    The folders ``nodes``, which are the node's own, are left out.
+    """
     for entry in sorted(os.scandir(root / at.relative_to("/")), key=lambda entry: entry.name):
         target = at / entry.name
         if target in nodes or (at == Path("/") and entry.name not in SYSTEM):
@@ -145,7 +151,10 @@ def _laid_out(root: Path, at: Path, nodes: Sequence[Path]) -> Iterator[str]:
 
 
 def why_no_rootfs() -> str:
-    """Return the reason why this node cannot start trainers in a root; empty if it can."""
+    """Return the reason why this node cannot start trainers in a root.
+
+    The result is empty if the node can.
+    """
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         return "bwrap is not installed on its node"
@@ -161,7 +170,10 @@ def why_no_rootfs() -> str:
 
 
 def advice(environment: str, needed: str) -> str:
-    """Return a command, or advice, to add the missing package ``needed`` to the environment."""
+    """Return a command, or words of advice, to add a missing package to an environment.
+
+    ``needed`` is the name of the package.
+    """
     kind, where = Environment.of(environment)
     match kind:
         case "venv":

@@ -1,4 +1,4 @@
-"""The node's end: reports which environments the node can start."""
+"""Tells the scheduler and ``penstock doctor`` which environments this node can start."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from .launching import why_no_rootfs
 
 
 def announced() -> dict[str, str]:
-    """Return fields of ``Device`` that are the same for all devices of this node."""
+    """Return the fields of ``Device`` that are the same for all devices of this node."""
     return {"no_rootfs": why_no_rootfs()}
 
 
 def finding() -> tuple[str, str]:
-    """Return this node's finding for ``penstock doctor``: a name, and words."""
+    """Return the name and the text of this node's finding for ``penstock doctor``."""
     why = why_no_rootfs()
     if not why:
         return "environments", "venv:, rootfs: and command: can be started"

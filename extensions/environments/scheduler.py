@@ -1,4 +1,4 @@
-"""Keeps studies from devices that cannot start trainers in their environment."""
+"""Keeps trials from devices that cannot start trainers in the environment of their study."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def plug(_: Parts) -> Extension:
-    """Return the extension that keeps studies from devices without their environment."""
+    """Return the extension that keeps trials from devices without their study's environment."""
     return Extension(
         name="environments",
         needed_by=lambda spec: bool(spec.environment),

@@ -1,4 +1,4 @@
-"""The readers' end: says why a device cannot start a study's environment."""
+"""Shows why a device cannot start the environment of a study."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ if TYPE_CHECKING:
 
 
 def obstacle(study: StudyRow, device: Device) -> str:
-    """Return the reason why ``device`` takes no trial of ``study``; empty if it may take trials."""
+    """Return the reason why ``device`` cannot run trials of ``study``; empty if it can."""
     return forms.obstacle(study.environment, device)
