@@ -1,1 +1,1 @@
-"""Notebooks of Jupyter: running their cells as a program, and Optuna's studies in them."""
+"""Jupyter notebooks: running their cells as a program, and studies of Optuna's in notebooks."""

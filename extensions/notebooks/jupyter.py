@@ -1,4 +1,4 @@
-"""``%load_ext penstock``: while it is loaded, Optuna's studies in a notebook are Penstock's."""
+"""Makes Optuna's functions return Penstock's studies in a notebook, by ``%load_ext penstock``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _loaded = ExitStack()
 def load() -> None:
     """Make ``optuna.create_study`` and ``optuna.load_study`` return Penstock's studies.
 
-    A function that a cell imported from Optuna earlier stays Optuna's.
+    A function that a cell imported from Optuna before keeps returning Optuna's studies.
     """
     unload()  # IPython loads an extension once, and a reload is both
     _loaded.enter_context(on_devices(say))

@@ -2,10 +2,10 @@
 
 Theory of operation. The cells share one module ``__main__``, as in Jupyter, and the working
 directory is the notebook's folder. Each cell is compiled under a file name that contains the
-notebook and the cell's number, so every traceback shows cell and line. Cells are numbered as
-Jupyter numbers them when all are run: cells without code are not numbered. IPython is not needed.
-If Python cannot parse a cell, lines of IPython's (``%``, ``!`` or ``?``) are looked for in it and
-left out. The user is told so, unless the line has no use outside Jupyter.
+notebook and the cell's number, so every traceback shows cell and line. The numbers are those that
+Jupyter gives when all cells are run, so cells without code have no number. IPython is not needed.
+If Python cannot parse a cell, the runner leaves out the lines that are in IPython's syntax (``%``,
+``!`` or ``?``). The user is told so, unless the line has no use outside Jupyter.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from ...app.client.study.optuna_scripts import on_devices
 from ...app.client.study.script import as_python, say, users_code
 from ...base.errors import UsageError
 
-#: Magics without use or meaning outside Jupyter. They are left out without a message.
+#: IPython magics that have no use outside Jupyter. Lines with them are left out without a message.
 _NEEDLESS = {"matplotlib", "load_ext", "reload_ext", "unload_ext", "autoreload", "config"}
-#: Magics around a statement or a cell. The statement or cell is run without them.
+#: IPython magics around a statement or a cell. The statement or the cell is run without the magic.
 _TRANSPARENT = {"time", "capture", "prun"}
 _MAGIC = re.compile(r"(?P<indent>\s*)(?P<mark>%%?|!!?|\?)\s*(?P<name>\w*)(?P<rest>.*)")
 #: A line such as ``files = !ls`` or ``result = %magic``.
@@ -37,17 +37,17 @@ _ASSIGNED = re.compile(r"\s*[\w.,\s]+=\s*[%!]")
 
 @dataclass(frozen=True)
 class Cell:
-    """A code cell: its number from 1, and its text."""
+    """A code cell of a notebook: its number, counted from 1, and its source."""
 
     number: int
     source: str
 
 
 def run(file: Path, arguments: Sequence[str]) -> None:
-    """Run the code cells of the notebook ``file``. Raises errors as ``run_script`` does.
+    """Run the code cells of the notebook ``file`` with ``arguments`` as its command line.
 
-    Raises UsageError also if the file is not a Python notebook in nbformat 4. The value of a cell's
-    last line is printed, as Jupyter shows it.
+    The value of a cell's last line is printed, as Jupyter does. Raises UsageError if the file is
+    not a Python notebook in nbformat 4, and the errors of ``run_script`` for errors in cells.
     """
     cells = list(read_cells(file))
     name = str(file.absolute())
@@ -69,7 +69,10 @@ def run(file: Path, arguments: Sequence[str]) -> None:
 
 
 def read_cells(file: Path) -> Iterator[Cell]:
-    """Yield the cells with code. Raises UsageError if the file is no notebook that can be run."""
+    """Yield the code cells of a notebook.
+
+    Raises UsageError if the file is not a Python notebook.
+    """
     if not file.is_file():
         raise UsageError(f"there is no file {file}")
     try:
@@ -91,10 +94,11 @@ def read_cells(file: Path) -> Iterator[Cell]:
 
 
 def python_of(cell: Cell, tell: Callable[[str], None]) -> str:
-    """Return the cell's Python; call ``tell`` about each line of IPython's that is left out.
+    """Return the Python source of a cell, without lines in IPython's syntax.
 
-    Lines keep their numbers. Other text that is no Python stays in the cell, and fails when it is
-    compiled.
+    ``tell`` is called with a message about each line that is left out, unless the line has no use
+    outside Jupyter. The other lines keep their numbers. Text that is neither Python nor IPython's
+    syntax stays in the cell, and fails when the cell is compiled.
     """
     lines = cell.source.split("\n")  # what else ends lines may be in a text
     first = next(number for number, line in enumerate(lines) if line.strip())
@@ -117,7 +121,7 @@ def python_of(cell: Cell, tell: Callable[[str], None]) -> str:
 
 
 def _leave_out(lines: list[str], at: int, cell: int, tell: Callable[[str], None]) -> bool:
-    """Replace line ``at`` if it is IPython's; return True if it was."""
+    """Replace line ``at`` if it is in IPython's syntax, and return True if it was."""
     match = _MAGIC.fullmatch(lines[at])
     indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
     if match is None and not lines[at].rstrip().endswith("?") and not _ASSIGNED.match(lines[at]):
@@ -135,7 +139,7 @@ def _leave_out(lines: list[str], at: int, cell: int, tell: Callable[[str], None]
 
 
 def _run(cell: Cell, notebook: str, main: ModuleType, tell: Callable[[str], None]) -> None:
-    """Run a cell in ``main``, and print the value of its last line."""
+    """Run a cell in the module ``main``, and print the value of its last line."""
     # Carets of a traceback are off in a last line that no newline ends.
     name, text = f"{notebook}, cell {cell.number}", f"{python_of(cell, tell)}\n"
     # Without a time of change the entry stays: no file of this name is looked for.
@@ -154,7 +158,10 @@ def _run(cell: Cell, notebook: str, main: ModuleType, tell: Callable[[str], None
 
 
 def _compiled(tree: ast.Module | ast.Expression, mode: str, name: str, cell: Cell) -> CodeType:
-    """Compile ``tree``. Raises UsageError for an ``await`` outside a function."""
+    """Return the code of ``tree``.
+
+    Raises UsageError if there is an ``await`` outside a function.
+    """
     try:
         return compile(tree, name, mode, dont_inherit=True)
     except SyntaxError as error:
@@ -179,7 +186,7 @@ def _as_main(module: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _in_folder_of(file: Path) -> Iterator[None]:
-    """Work in the folder of ``file`` within the context, as Jupyter does."""
+    """Make the folder of ``file`` the working directory within this context, as Jupyter does."""
     folder = Path.cwd()
     os.chdir(file.absolute().parent)
     try:
