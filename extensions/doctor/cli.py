@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 commands = Application()
 
-#: The mark and colour of a finding, by its grade.
+#: The mark and the colour with which a finding is shown, by its grade.
 GRADES = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
 
 
@@ -35,7 +35,7 @@ def doctor(as_json: Json = False) -> None:
 
 
 def findings_view(findings: Sequence[Finding]) -> RenderableType:
-    """Return a table with one line per finding, and the advice below each finding that has any."""
+    """Return a table with a line for each finding. Advice stands below its finding."""
     table = Table.grid(padding=(0, 2))
     table.add_column()
     table.add_column(style="bold", no_wrap=True)

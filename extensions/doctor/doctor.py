@@ -1,4 +1,4 @@
-"""Checks an installation for ``penstock doctor``: what is found, what is missing, what to do.
+"""Checks an installation for ``penstock doctor``: what is there, what is missing, what to do.
 
 The checks start none of Penstock's services.
 """
@@ -52,13 +52,13 @@ from ...profiling.devices.nvml import NoNvml, open_nvml
 if TYPE_CHECKING:
     import redis
 
-#: The free space (bytes) below which a finding is reported.
+#: The free space of the state folder, in bytes, below which the doctor warns.
 MIN_FREE_SPACE = 1 << 30
 
-#: Seconds that a new Python process may take to start and check.
+#: Seconds that a new Python process may take for its start and the check of forking.
 FORK_SERVER_TIMEOUT = 60.0
 
-#: The most keys that a message names if many are wrong.
+#: The most misplaced keys that the doctor reports.
 SHOWN = 5
 
 Grade = Literal["ok", "warn", "fail"]
@@ -66,7 +66,10 @@ Grade = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check: ``what`` was found, and ``advice`` if something is wrong."""
+    """The result of one check.
+
+    ``what`` says what the check found. ``advice`` says what to do if something is wrong.
+    """
 
     name: str
     grade: Grade
@@ -75,9 +78,10 @@ class Finding:
 
 
 def diagnose(settings: Settings) -> list[Finding]:
-    """Check everything that a study needs, in the order in which the study needs it.
+    """Check everything that a study needs, in the order in which a study needs it.
 
-    Problems are returned, not raised. A broker that hangs takes 5 s per check, a store 20 s.
+    Problems are returned as findings, not raised. If the broker does not answer, each check of the
+    broker takes 5 s; if the store does not answer, its check takes 20 s.
     """
     looks: tuple[tuple[str, Callable[[Settings], Iterator[Finding]]], ...] = (
         ("Python", _python),
@@ -128,7 +132,10 @@ def _torch(_: Settings) -> Iterator[Finding]:
 
 
 def _trainers(_: Settings) -> Iterator[Finding]:
-    """Check in a new Python process that the fork server may fork: it may not if it has threads."""
+    """Check in a new Python process whether trainers can be forked from a process that has torch.
+
+    A process that has threads must not be forked, and some installations of Python start threads.
+    """
     code = "from penstock.tasks.process.forking import unsafe; print(unsafe())"
     command = [sys.executable, "-P", "-c", code]
     run = subprocess.run(
@@ -191,7 +198,10 @@ def _devices(settings: Settings) -> Iterator[Finding]:
 
 
 def _counters(_: Settings) -> Iterator[Finding]:
-    """Count the measurable counters by source. Missing ones are "ok", since tuning needs none."""
+    """Yield a finding for each source of counters: how many counters can be measured.
+
+    Missing counters are no fault, since no study needs them.
+    """
     by_source: dict[str, list[Capability]] = defaultdict(list)
     for capability in capabilities(_gpus()):
         by_source[capability.source].append(capability)
@@ -273,7 +283,7 @@ def _owner(client: redis.Redis, settings: Settings) -> Iterator[Finding]:
 
 
 def _persistence(client: redis.Redis, url: str) -> Iterator[Finding]:
-    """Yield a finding if the user's own broker loses its keys when the broker is restarted."""
+    """Yield a finding if the user's own broker loses its keys when it is restarted."""
     if fitness.forgets(client, url):
         advice = (
             "CONFIG SET appendonly yes. Without it a restart of the broker loses queued work, which"
@@ -283,7 +293,7 @@ def _persistence(client: redis.Redis, url: str) -> Iterator[Finding]:
 
 
 def _sentinels(client: redis.Redis, url: str) -> Iterator[Finding]:
-    """Yield findings about the primary server, and about anything that would hinder a failover."""
+    """Yield a finding on the primary server, and one on each thing that would hinder a failover."""
     from ...app.broker import sentinels
 
     with connection.translate_errors(url):
@@ -294,7 +304,7 @@ def _sentinels(client: redis.Redis, url: str) -> Iterator[Finding]:
 
 
 def _eviction(client: redis.Redis, url: str) -> Iterator[Finding]:
-    """Yield a finding if the broker evicts keys at its memory limit, or would if it had a limit."""
+    """Yield a finding if the broker removes keys at its memory limit, or would with a limit."""
     policy, limit = connection.eviction_policy(client, url)
     if policy != connection.NO_EVICTION:
         removes = f"keys are removed at maxmemory = {limit} bytes; no scheduler starts"
@@ -305,7 +315,7 @@ def _eviction(client: redis.Redis, url: str) -> Iterator[Finding]:
 
 
 def _contents(client: redis.Redis, url: str) -> Iterator[Finding]:
-    """Yield findings on misplaced keys in the broker, and on messages dropped as unusable."""
+    """Yield findings on keys of the wrong type in the broker, and on messages that were dropped."""
     with connection.translate_errors(url):
         misplaced = protocol.misplaced(client)
         if protocol.INSTALLATION not in misplaced:
@@ -364,13 +374,16 @@ def _services(settings: Settings) -> Iterator[Finding]:
 
 
 def _stopped(settings: Settings, service: str) -> bool:
-    """Return True if the service's process is stopped."""
+    """Return True if the process of a service is stopped, for example by SIGSTOP."""
     pid = locks.pid_of(settings.run, service)
     return pid is not None and stop_of(pid) is not None
 
 
 def _trouble(settings: Settings, service: str) -> str | None:
-    """Return the reason why a running service does not serve; None if it serves, or is unknown."""
+    """Return the reason why a running service does not serve.
+
+    Return None if the service serves, or if the broker does not answer.
+    """
     url = server.broker_url(settings)
     try:
         if service == "scheduler":
@@ -424,7 +437,7 @@ def _ledger(settings: Settings) -> Iterator[Finding]:
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
-    """Check the store in use, and that these settings name the same store as the scheduler."""
+    """Check the store in use, and that these settings name the same store as the scheduler's."""
     name, configured = "checkpoint store", hide_password(settings.store_url)
     installation, is_serving = _installation(settings)
     # A node that is given only a broker learns its store from the broker.
