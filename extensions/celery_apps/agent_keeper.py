@@ -39,20 +39,23 @@ DRAIN, END = signal.SIGTERM, signal.SIGINT
 
 
 class AgentKeeper:
-    """Keeps one agent running for ``worker``. The descriptor ``wake`` gives a byte per signal."""
+    """A loop that keeps one node agent running as long as the Celery worker ``worker`` runs.
+
+    From the descriptor ``wake`` comes a byte for each received signal: the number of the signal.
+    """
 
     def __init__(self, settings: Settings, worker: Pidfd, wake: int) -> None:
         self._settings = settings
         self._worker = worker
         self._wake = wake
         self._log = settings.logs / f"{AGENT}.log"
-        #: The size of the log when the agent was started.
+        #: The size of the agent's log when the agent was started.
         self._begin = 0
-        #: The last message of each level.
+        #: The last message that was printed at each level.
         self._said: dict[str, str] = {}
 
     def run(self) -> None:
-        """Keep an agent running until a signal or the worker's end stops it."""
+        """Keep an agent running until a signal comes or the Celery worker ends."""
         past, stop_signal = Restarts(), None
         while stop_signal is None:
             began = time.monotonic()
@@ -105,7 +108,7 @@ class AgentKeeper:
         return agent
 
     def _report(self, status: int) -> None:
-        """Report how an agent has ended that nobody stopped."""
+        """Print a message on the end of an agent that nobody has stopped."""
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
         why = logs.last_error(self._log, self._begin)
         words = f"what serves this machine's devices ended ({how}), and is started again"
@@ -124,7 +127,11 @@ class AgentKeeper:
         agent.wait()
 
     def _wait(self, process: Pidfd | None, timeout: float) -> signal.Signals | None:
-        """Return the signal to act on, or None if the process or the time ends first."""
+        """Wait for a signal, the end of ``process``, or ``timeout`` seconds, whichever comes first.
+
+        Return the signal to act on, or None if there was no signal. The end of the Celery worker
+        counts as SIGINT.
+        """
         deadline = time.monotonic() + timeout
         watched: list[int | Pidfd] = [self._wake, self._worker]
         watched += [process] if process is not None else []
@@ -140,7 +147,10 @@ class AgentKeeper:
         return None
 
     def _say(self, level: str, words: str) -> None:
-        """Print a message unless it repeats the level's last one: failed tries go on for ever."""
+        """Print a message, unless it repeats the last message of its level.
+
+        Failed tries go on without end, and would otherwise fill the worker's log.
+        """
         if words != self._said.get(level):
             print(f"{level}\t{' '.join(words.split())}", flush=True)  # noqa: T201 - as it says above
         self._said[level] = words

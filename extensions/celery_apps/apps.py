@@ -1,4 +1,4 @@
-"""The user's Celery app: the name to import it by, and checks of its tasks."""
+"""Finds the name by which a user's Celery app can be imported, and checks the app's tasks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from ...app.common.text import near
 from ...base.errors import UsageError
 from ...base.urls import hide_password
 
-#: Libraries whose modules may hold apps too; their names are not used.
+#: Libraries whose modules may also have a reference to the app. Names in these modules are not
+#: used.
 _LIBRARIES = ("celery", "kombu", "flower", "penstock")
 
 
 def name_of(app: Any) -> str | None:
-    """Return the name to import ``app`` by, such as ``shop.celery:app``, or None if it has none."""
+    """Return the name by which ``app`` can be imported, such as ``shop.celery:app``.
+
+    Return None if the app has no such name.
+    """
     names = []
     for module, attribute in _places(app):
         importable = module if module != "__main__" else _name_of_script()
@@ -27,7 +31,7 @@ def name_of(app: Any) -> str | None:
 
 
 def _places(app: Any) -> Iterator[tuple[str, str]]:
-    """Yield the module and the attribute name for each place that holds ``app``."""
+    """Yield module and attribute name for each attribute of a module that is ``app``."""
     for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
         if name != "__main__" and getattr(spec, "name", None) != name:
@@ -38,7 +42,7 @@ def _places(app: Any) -> Iterator[tuple[str, str]]:
 
 
 def _name_of_script() -> str | None:
-    """Return the name to import the running script by, or None if it cannot be imported."""
+    """Return the module name of the running script, or None if the script cannot be imported."""
     main = sys.modules["__main__"]
     if (spec := getattr(main, "__spec__", None)) is not None:  # python -m
         return str(spec.name).removesuffix(".__main__")
@@ -54,9 +58,10 @@ def _name_of_script() -> str | None:
 
 
 def check_tasks(app: Any, signature: dict[str, Any], field: str) -> None:
-    """Check that ``app`` has the tasks of a signature, and that the tasks take their arguments.
+    """Raise UsageError unless ``app`` has the tasks of a signature with fitting arguments.
 
-    Raises UsageError that names the task and tasks with nearly the same name.
+    The message names the task, and tasks with nearly the same name. ``field`` is the argument of
+    the study that has the signature.
     """
     try:
         app.loader.import_default_modules()
@@ -69,7 +74,10 @@ def check_tasks(app: Any, signature: dict[str, Any], field: str) -> None:
 
 
 def _check(app: Any, signature: dict[str, Any], field: str, *, study: bool) -> None:
-    """Check a signature. If ``study``, its first task must also take the study as an argument."""
+    """Check the tasks of a signature, including the tasks of its links.
+
+    With ``study``, the first task must also take the study's figures as an argument.
+    """
     linked = [each for name in ("link", "link_error") for each in _links(signature, name)]
     for each in linked:
         _check(app, each, field, study=False)

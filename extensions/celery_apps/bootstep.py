@@ -1,9 +1,9 @@
-"""The worker step that lets users' own Celery workers serve the devices of their machines.
+"""A step of Celery's workers that lets users' own workers serve the devices of their machines.
 
-The step runs only in a worker's main process, never in a pool's children, and has no thread. A
-separate process (``agent_keeper``) starts the node agent, starts it again after an end, and waits
-while another agent serves the machine. The step starts that process, logs its messages, and tells
-it how to end.
+The step runs only in a worker's main process, never in the child processes of a pool, and has no
+thread. A separate process (``agent_keeper``) starts the node agent, starts it again after an end,
+and waits while another agent serves the machine. The step starts that process, logs its messages,
+and tells it how to end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOOK_INTERVAL = 1.0
 #: Seconds that a keeper may take to end its agent: 35 for draining, 5 more, and a reserve.
 KEEPER_GRACE = 45.0
 _LEVELS = {"info": logging.INFO, "error": logging.ERROR}
-#: The variables set for the worker's own tasks.
+#: The environment variables that are set for the worker's own tasks.
 _TOLD = ("PENSTOCK_BROKER", "PENSTOCK_DEVICES")
 
 
@@ -56,7 +56,7 @@ def _step(devices: str) -> Any:
 
 
 class ServedDevices:
-    """Serves devices from a Celery worker's start to its end."""
+    """The step itself, which serves devices from the start of a Celery worker to its end."""
 
     def __init__(self, worker: Any, devices: str) -> None:
         self._worker = worker
@@ -74,7 +74,10 @@ class ServedDevices:
             os.environ.update({name: variables[name] for name in _TOLD})
 
     def start(self) -> None:
-        """Start to serve the devices. A failure is only logged: the worker's own tasks go on."""
+        """Start to serve the devices.
+
+        A failure is only logged, since the worker's own tasks must go on.
+        """
         if self._settings is None:
             return
         self._look()
@@ -84,10 +87,10 @@ class ServedDevices:
         signals.worker_shutting_down.connect(self._shutting_down, weak=False)
 
     def stop(self) -> None:
-        """Do nothing: the devices are served until the pool is empty (see ``start``)."""
+        """Do nothing. The devices are served until the worker's pool is empty (see ``start``)."""
 
     def terminate(self) -> None:
-        """Stop serving the devices, without waiting for trials."""
+        """Stop serving the devices at once, without waiting for trials."""
         self._end(signal.SIGINT)
 
     def _drain(self, **_: Any) -> None:
@@ -96,7 +99,7 @@ class ServedDevices:
         self._end(signal.SIGTERM)
 
     def _shutting_down(self, how: str = "", **_: Any) -> None:
-        """End the keeper's trials at once on a cold shutdown, even while it waits for them."""
+        """End the trials at once on a cold shutdown, even while the keeper waits for the trials."""
         if how == "Cold" and self._process is not None:
             self._process.send_signal(signal.SIGINT)
 
@@ -113,7 +116,7 @@ class ServedDevices:
         self._process = None
 
     def _look(self) -> None:
-        """Log the keeper's messages, and start the keeper if it does not run."""
+        """Log the keeper's messages, and start the keeper if it is not running."""
         now = time.monotonic()
         if self._process is not None:
             self._listen()
@@ -157,7 +160,10 @@ class ServedDevices:
 
 
 def _settings(app: Any, devices: str) -> Settings:
-    """Return the settings of the process that serves the devices. Raises UsageError."""
+    """Return the settings of the process that serves the devices.
+
+    Raises UsageError if the settings, or the app's broker, cannot be used.
+    """
     overrides = {} if devices == Settings.model_fields["devices"].default else {"devices": devices}
     settings = load(**overrides)
     if settings.broker is not None:

@@ -12,7 +12,10 @@ from ...tasks.process.forking import end_with_parent
 
 
 def main() -> None:
-    """Replace this process by the program, unless process ``PID`` is no longer the parent."""
+    """Replace this process by the program.
+
+    Exit instead if the starter, process ``PID``, is no longer the parent process.
+    """
     starter, *program = sys.argv[1:]
     end_with_parent()
     if os.getppid() == int(starter):

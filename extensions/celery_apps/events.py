@@ -1,4 +1,4 @@
-"""The decision to send a task when a study is over, and the event that records the outcome."""
+"""The decision to send a user's task when a study is over, and the event with the outcome."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from ...base.values import Natural, value_class
 from ...scheduler.model.decisions import Decision
 from ...scheduler.model.events import Event
 
-#: The argument of ``create_study`` that names a task.
+#: The argument of ``create_study`` that has the task: on success, or if the study failed.
 Occasion = Literal["on_end", "on_error"]
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Call(Decision):
-    """Send a user's task. The call stays open until a ``Called`` names its id as ``cause``."""
+    """A decision to send a user's task.
+
+    The decision is open until an event ``Called`` has its id as ``cause``.
+    """
 
     #: The study's id.
     study: str
     occasion: Occasion
-    #: The task in JSON, as the study stores it (``spec``).
+    #: The task as JSON, in the form in which the study stores the task (``spec``).
     call: str = field(repr=False)
-    #: The study's figures that the task receives (``facts``).
+    #: The figures of the study, which the task gets as an argument (``facts``).
     facts: Mapping[str, Any] = field(hash=False)
     #: True if the task may have been sent before.
     again: bool = False
@@ -37,7 +40,10 @@ class Call(Decision):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Called(Event):
-    """A task was sent, or sending it was given up. ``cause`` is the id of its ``Call``."""
+    """An event: a task was sent, or sending the task was given up.
+
+    ``cause`` is the id of the task's ``Call``.
+    """
 
     #: The study's id.
     study: str
@@ -46,9 +52,9 @@ class Called(Event):
     task: str
     app: str
     task_id: str
-    #: The reason for giving up; empty if the broker has the task.
+    #: The reason for which sending was given up; empty if the broker has accepted the task.
     why: str = ""
-    #: The number of tries.
+    #: The number of times that sending was tried.
     tries: Natural = 1
 
 

@@ -1,7 +1,7 @@
-"""The figures of a study that is over, as one JSON object for tasks.
+"""Returns the figures of a study that is over as one JSON object, for users' tasks.
 
-For tasks that are sent when a study ends, the scheduler makes the object from its state. For tasks
-that wait for a study, the worker makes it from the ledger.
+For a task that is sent when a study ends, the scheduler makes the object from its state. For a task
+that waits for a study, the worker makes the object from the ledger.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from ...scheduler.state.state import StudyState
 
 Facts = dict[str, Any]
-#: The largest number of trials in a front.
+#: The most trials of a Pareto front that the object has.
 MOST = 100
 
 
 def of_state(study: StudyState, trials: Sequence[Trial], at: float) -> Facts:
-    """Return the figures, from the engine's state, of a study that ended at ``at``."""
+    """Return the figures of a study that ended at ``at``, from the engine's state."""
     spec, size = study.spec, study.spec.replicates
     best = [
         _trial(trial.number * size, (trial.value or 0.0, *trial.further), dict(trial.params))
@@ -35,7 +35,7 @@ def of_state(study: StudyState, trials: Sequence[Trial], at: float) -> Facts:
 
 
 def of_ledger(reader: Reader, study: StudyRow) -> Facts:
-    """Return the figures, from the ledger's rows, of a study that is over."""
+    """Return the figures of a study that is over, from the ledger."""
     from ...app.ledger.summary import front_of, mean_of
 
     trials = reader.trials(study.id)
@@ -60,9 +60,10 @@ def _trial(number: int, values: Sequence[float], params: dict[str, Any]) -> Fact
 
 
 def _best(best: list[Facts], *, several: bool) -> Facts:
-    """Return the best trial, or None, under ``best``; with several objectives also the ``front``.
+    """Return the best trial under the key ``best``, or None under this key if there is no result.
 
-    With several objectives, ``best`` is the trial of the front with the lowest number.
+    With several objectives, the key ``front`` has the trials of the Pareto front, and ``best`` is
+    the trial of the front with the lowest number.
     """
     if several:
         front = sorted(best, key=lambda trial: int(trial["number"]))[:MOST]

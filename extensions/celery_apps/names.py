@@ -1,8 +1,8 @@
-"""``penstock.celery``: Penstock's names for users' Celery apps.
+"""The module ``penstock.celery``: the names that users' Celery apps import from Penstock.
 
 ``wait_for`` makes a task that waits for a study, and ``install`` lets the app's workers serve the
-devices of their machines. Each name is loaded on first use, because ``celery -A penstock`` imports
-this module without needing them.
+devices of their machines. Each name is loaded at its first use, because ``celery -A penstock``
+imports this module and needs none of the two.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .bootstep import install
     from .waiting import wait_for
 
-#: The module and attribute behind each name. ``app`` is Penstock's own Celery app.
+#: The module and the attribute of each name. ``app`` is Penstock's own Celery app.
 _LAZY = {
     "app": ("...app.node.worker.celery", "app"),
     "install": (".bootstep", "install"),
@@ -24,7 +24,7 @@ __all__ = ["install", "wait_for"]
 
 
 def __getattr__(name: str) -> Any:
-    """Return a name from the module that defines it."""
+    """Return the value of a name, imported from the module that defines the name."""
     from importlib import import_module
 
     if name not in _LAZY:

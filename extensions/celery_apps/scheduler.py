@@ -1,10 +1,11 @@
-"""Decides to send a task when a study is over: the scheduler's end of the extension.
+"""Decides in the scheduler to send a user's task when a study is over.
 
-Theory of operation. The event that ends a study leads to one decision, ``Call``. It is kept in the
-extension's state until ``Called`` says that the user's broker has the task, or that sending was
-given up. So the commit of the study's end also records that the task must be sent, and a scheduler
-that starts repeats every call without an answer. Nobody can know if the scheduler before has sent
-the task, so the task is sent again with the same id, and its headers say that it is a repetition.
+Theory of operation. The event that ends a study leads to one decision, ``Call``. The decision is
+kept in the extension's state until ``Called`` says that the user's broker has the task, or that
+sending was given up. So the commit of the study's end also records that the task must be sent, and
+a scheduler that starts repeats every call without an outcome. Nobody can know if the scheduler
+before has sent the task, so the task is sent again with the same id, and its headers say that it is
+a repetition.
 
 If a study goes on after its end, its next end sends a task with another id.
 """
@@ -22,12 +23,13 @@ from ...scheduler.state.state import StudyState
 from .events import Call, Called, Occasion
 from .facts import of_state
 
-#: The name of the extension, and of its state: the calls without an answer, by decision.
+#: The name of the extension, and the key of its state, which has the calls without an outcome by
+#: the id of their decision.
 NAME = "celery_apps"
 
 
 def plug(parts: Parts) -> Extension:
-    """Return the extension that sends users' tasks when studies end."""
+    """Return the extension that decides to send users' tasks when studies end."""
     caller = _Caller(parts)
     return Extension(
         name=NAME,
@@ -43,7 +45,7 @@ def _calls(spec: StudySpec) -> bool:
 
 
 class _Caller:
-    """Notices the end of each study, and keeps the calls that are still to be sent."""
+    """The handlers of the extension, which keep the calls that have no outcome yet."""
 
     def __init__(self, parts: Parts) -> None:
         self._core = parts.core

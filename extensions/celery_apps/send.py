@@ -1,8 +1,8 @@
-"""Sends one task of a user's app, as a program that is run once for each task.
+"""Sends one task of a user's Celery app. The outbox starts this program once for each try.
 
-The program reads a JSON object from its input, and writes one with the outcome. So the scheduler
-loads neither Celery nor the user's code, and a broker that does not answer blocks only this
-process.
+The program reads a JSON object from its standard input, and writes a JSON object with the outcome.
+So the scheduler loads neither Celery nor the user's code, and a broker that does not answer blocks
+only this process.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from ...base.urls import hide_password
 from ...tasks.process.lifeline import MARK_VARIABLE
 from .spec import DJANGO
 
-#: Seconds that sending may take, including the import of the app. The process then ends by itself,
-#: even if nobody waits for it.
+#: Seconds that sending may take, including the import of the app. Then this process ends by itself,
+#: even if no process waits for it.
 TIMEOUT = 60
-#: The most tries, over about an hour, while the app cannot be imported: a deployment may run.
+#: The most tries, over about an hour, while the app cannot be imported, since a new version of the
+#: app may just be installed.
 IMPORTS = 66
-#: Errors that another try would meet again; a broker's errors are not among them.
+#: Errors after which another try would fail in the same way. Errors of a broker are not among them.
 _LASTING = (AttributeError, ImportError, LookupError, TypeError, ValueError)
 
 
 def outcome(asked: dict[str, Any]) -> dict[str, Any]:
-    """Send the task in ``asked``. Return the fields of ``app.common.outbox.Outcome``."""
+    """Send the task in ``asked``, and return the fields of an ``app.common.outbox.Outcome``."""
     with suppress(OSError):  # it may be gone, and the app be installed
         os.chdir(asked["folder"])
     sys.path[:0] = [each for each in asked["path"] if each not in sys.path]
@@ -70,7 +71,11 @@ def _published(app: Any, request: dict[str, Any], connection: Any) -> dict[str, 
 
 
 def _app(name: str) -> Any:
-    """Import the app with all its tasks; set it to send for real and to wait for confirmation."""
+    """Import the app with all its tasks, and return the app.
+
+    The app is set to send tasks even if its settings run them eagerly, and to wait until the broker
+    confirms a task.
+    """
     from ...app.host.celery_broker import imported
 
     app = imported(name, "the app")
@@ -95,7 +100,7 @@ def _publish(app: Any, request: dict[str, Any], connection: Any) -> None:
 
 
 def with_study(signature: dict[str, Any], study: dict[str, Any], task_id: str) -> dict[str, Any]:
-    """Return a signature whose first task gets ``study``, unless it is immutable.
+    """Return a signature whose first task gets ``study`` as an argument, unless it is immutable.
 
     In a chain, ``task_id`` is the id of the last task; the ids of the others are derived from it.
     """
@@ -120,7 +125,7 @@ def _worded(error: BaseException) -> str:
 
 
 def main() -> None:
-    """Send the task that standard input describes."""
+    """Send the task that standard input describes, and write the outcome to standard output."""
     signal.alarm(TIMEOUT)
     request = json.load(sys.stdin)
     # Keep the user's prints out of the answer.

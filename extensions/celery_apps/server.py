@@ -1,4 +1,4 @@
-"""Carries out ``Call`` decisions: sends users' tasks."""
+"""Carries out decisions of the engine to send users' tasks (``Call``)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The pauses between tries (seconds). Tries go on until the broker is back.
+#: The pauses between two tries (seconds). A task is tried again until its broker can be reached.
 PAUSES = Backoff(first=1.0, longest=60.0)
 
 
 def attempt(call: Call) -> Outcome:
-    """Send a task from a separate process, and wait for that process to end."""
+    """Try to send a task in a separate process, and wait until that process ends."""
     request = json.loads(call.call) | {
         "task_id": call.task_id,
         "study": dict(call.facts),
@@ -47,13 +47,13 @@ _OUTBOX = Outbox("calls", attempt, PAUSES)
 
 
 class Carrier:
-    """Puts calls into the outbox once the ledger has the study's end; yields their outcomes."""
+    """Sends each task after the study's end is in the ledger, and reports outcomes as events."""
 
     decisions = (Call,)
 
     def __init__(self, outbox: Outbox[Call] = _OUTBOX) -> None:
         self._outbox = outbox
-        #: The calls without an answer.
+        #: The calls without an outcome.
         self._open: dict[Key, Call] = {}
 
     def carry_out(self, decision: Call, turn: Turn, at: float) -> Event | None:

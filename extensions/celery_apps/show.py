@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def called(event: Called) -> str:
-    """Return a sentence that says which app's task was sent, or why it was not sent."""
+    """Return a sentence that says which task of which app was sent, or why it was not sent."""
     name = f"{event.occasion} ({event.task} of {event.app})"
     if not event.why:
         return f"{name} was sent as task {event.task_id}"
@@ -24,14 +24,17 @@ def called(event: Called) -> str:
 
 
 def status_lines(reader: Reader, study: StudyRow) -> str:
-    """Return the line about tasks in a study's status; empty if no task was due."""
+    """Return the line in a study's status on its tasks; empty if no task was to be sent."""
     events = [event for _, event in reader.of_study(study.id, Called)]
     sentences = [*map(called, events), waiting(study, events)]
     return "; ".join(sentence for sentence in sentences if sentence)
 
 
 def waiting(study: StudyRow, events: Sequence[Called]) -> str:
-    """Return a sentence on a finished study's task that is not sent yet; empty if there is none."""
+    """Return a sentence on the task of a finished study that is not sent yet.
+
+    The result is empty if there is no such task. ``events`` has the outcomes of earlier calls.
+    """
     if study.finished_at is None or any(event.at >= study.finished_at for event in events):
         return ""
     occasion = "on_error" if study.status == "failed" else "on_end"

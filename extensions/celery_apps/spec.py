@@ -1,7 +1,7 @@
-"""Checks the tasks that a study is to send, for the script and the scheduler alike.
+"""Checks the tasks that a study sends at its end, in the user's script and in the scheduler.
 
-A task is stored as JSON: the ``signature`` with its fields in Celery's own words, the name of the
-``app``, and its place: the working ``folder`` and the module ``path`` of the process that gave it.
+A task is stored as JSON: the ``signature`` with the field names of Celery, the name of the ``app``,
+and the working ``folder`` and the module ``path`` of the process that gave the task to the study.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from ...tasks.process.lifeline import MARK_VARIABLE
 if TYPE_CHECKING:
     from ...scheduler.model.study import StudySpec
 
-#: The environment variable that names the Django settings module that an app reads.
+#: The environment variable that names the module of a project's Django settings.
 DJANGO = "DJANGO_SETTINGS_MODULE"
-#: The message options that a user can set. The id is not one: the study decides it.
+#: The options of a task's message that a user can set. The task's id is not among them, since
+#: Penstock sets the id.
 OPTIONS = (
     *("queue", "routing_key", "exchange", "priority", "countdown", "expires", "headers"),
     *("link", "link_error", "serializer", "compression", "shadow", "ignore_result"),
     *("time_limit", "soft_time_limit"),
 )
 _LINKS = ("link", "link_error")
-#: Fields that are numbers. ``expires`` is not here: it may also be a time as text.
+#: Options that must be numbers. ``expires`` is not among them, since it may also be a time as text.
 _NUMBERS = ("priority", "countdown", "time_limit", "soft_time_limit")
-#: Keys of a mapping that describes a task, in Penstock's form or as a Celery signature.
+#: Keys of a mapping that describes a task: in Penstock's form, and as a Celery signature.
 _KEYS = ("task", "app", "args", "kwargs", "queue", "options", "immutable", "registered")
 _CELERYS = ("task", "args", "kwargs", "options", "subtask_type", "immutable", "chord_size")
 _ALLOWED = (
@@ -51,7 +52,10 @@ NO_APP = (
 
 
 def _given(field: str, value: Any) -> str:
-    """Return a task in stored form; empty in a trainer, which sends none and may lack the app."""
+    """Return a task that a user gives to a study, as the study stores it.
+
+    The result is empty in a trainer, which sends no task and may lack the app.
+    """
     if MARK_VARIABLE in os.environ:
         return ""
     signature = _signature(field, value)
@@ -71,9 +75,9 @@ def _given(field: str, value: Any) -> str:
 
 @cache
 def _tell_of_unused_broker(app: str, url: str) -> None:
-    """Print, once a process, that studies use a private broker and not the app's.
+    """Print, once in a process, that studies use a private broker and not the app's broker.
 
-    Penstock writes to the app's broker only on request: it may be in production use.
+    Penstock writes to the app's broker only on request, since it may be in production use.
     """
     from ...app.host import broker_url
     from ...app.host.settings import load
@@ -86,12 +90,12 @@ def _tell_of_unused_broker(app: str, url: str) -> None:
         )
 
 
-#: The check of each field, as in ``extensions.limits``.
+#: The checks of fields, by name, as in ``extensions.limits.spec``.
 CHECKS: Mapping[str, Callable[[str, Any], Any]] = {"on_end": _given, "on_error": _given}
 
 
 def check_spec(spec: StudySpec) -> None:
-    """Check the tasks of a study that arrives at the scheduler. Raises UsageError."""
+    """Raise UsageError if a task in a spec that arrives at the scheduler is malformed."""
     for field in CHECKS:
         if text := getattr(spec, field):
             _check_stored(field, text)
@@ -110,7 +114,7 @@ def _check_stored(field: str, text: str) -> None:
 
 
 def _app_of(field: str, value: Any, signature: dict[str, Any]) -> tuple[str, Callable[[], Any]]:
-    """Return the name of the app, and a function that returns the app."""
+    """Return the name of the Celery app of a task, and a function that returns the app."""
     canvas = sys.modules.get("celery.canvas")
     if canvas is not None and isinstance(value, canvas.Signature):
         from .apps import name_of
@@ -135,7 +139,7 @@ def _app_of(field: str, value: Any, signature: dict[str, Any]) -> tuple[str, Cal
 
 
 def _running_task() -> Any:
-    """Return the user's own task that this thread runs; None if it runs none."""
+    """Return the user's own Celery task that this thread runs, or None if it runs none."""
     state = sys.modules.get("celery._state")
     return None if state is None else state.get_current_task()
 
@@ -154,7 +158,7 @@ def _folder() -> str:
 
 
 def _path() -> list[str]:
-    """Return the entries of ``sys.path`` that are the user's own, and not the installation's."""
+    """Return the entries of ``sys.path`` that are the user's own and not the installation's."""
     kinds = ("stdlib", "platstdlib", "purelib", "platlib")
     installed = [sysconfig.get_path(kind) for kind in kinds]
     installed += [*site.getsitepackages(), site.getusersitepackages()]
@@ -167,7 +171,10 @@ def _path() -> list[str]:
 
 
 def _signature(field: str, value: Any) -> dict[str, Any]:
-    """Return a task as a Celery signature in plain JSON. Raises UsageError."""
+    """Return a task as a Celery signature in plain JSON.
+
+    Raises UsageError if ``value`` is no task.
+    """
     if isinstance(value, str):
         value = {"task": value}
     if not isinstance(value, Mapping):
@@ -244,7 +251,7 @@ def _options(field: str, given: Any) -> dict[str, Any]:
 
 
 def _plain(field: str, value: Any, kind: type | None = None) -> Any:
-    """Return ``value`` made of plain JSON types only. Raises UsageError for any other type."""
+    """Return ``value`` in plain JSON types. Raises UsageError if ``value`` has any other type."""
     if isinstance(value, list | tuple) and kind in (None, list):
         return [_plain(field, each) for each in value]
     if isinstance(value, Mapping) and kind in (None, dict):

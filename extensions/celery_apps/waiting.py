@@ -1,7 +1,7 @@
-"""A task, for users' Celery apps, that waits for a study.
+"""A task for users' Celery apps that waits for a study to end.
 
-A worker has the task once this module is imported: because a module of the app uses
-``penstock.celery.wait_for``, or because the app's ``include`` names it.
+A worker has the task once the worker has imported this module. This is so if a module of the app
+uses ``penstock.celery.wait_for``, or if the app's ``include`` names this module.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 
 def wait_for(study: Study | str | None = None, every: float = 5.0) -> Any:
-    """Return the signature of a task that ends when a study ends, and returns the study's figures.
+    """Return the signature of a task that waits for a study, and returns the study's figures.
 
-    ``study`` is a submitted study, its name or its id. If None, the task uses the result of the
-    task before it in a chain. The task checks every ``every`` seconds, and holds no slot of a
-    worker meanwhile. It raises TrialFailed if the study has failed.
+    ``study`` is a submitted study, its name or its id. If ``study`` is None, the task waits for the
+    study whose name or id is the result of the task before it in a chain. The task checks every
+    ``every`` seconds, and holds no slot of a worker meanwhile. The task raises TrialFailed if the
+    study has failed.
     """
     seconds = finite("every", every, "seconds above 0", ABOVE_0)
     if study is None:
