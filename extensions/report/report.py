@@ -75,7 +75,7 @@ class Best(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The note from optuna-dashboard, and the attributes that users gave a study."""
+    """Texts that users wrote about a study: the note from optuna-dashboard, and attributes."""
 
     note: str = ""
     attributes: Mapping[str, object] = {}
