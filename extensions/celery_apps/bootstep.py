@@ -1,9 +1,9 @@
 """A step of Celery's workers that lets users' own workers serve the devices of their machines.
 
 The step runs only in a worker's main process, never in the child processes of a pool, and has no
-thread. A separate process (``agent_keeper``) starts the node agent, starts it again after an end,
-and waits while another agent serves the machine. The step starts that process, logs its messages,
-and tells it how to end.
+thread. A separate process, the keeper (``agent_keeper``), starts the node agent and starts the
+agent again after an end. While another agent serves the machine, the keeper waits. The step starts
+the keeper, logs the keeper's messages, and tells the keeper how to end.
 """
 
 from __future__ import annotations

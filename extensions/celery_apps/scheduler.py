@@ -3,9 +3,9 @@
 Theory of operation. The event that ends a study leads to one decision, ``Call``. The decision is
 kept in the extension's state until ``Called`` says that the user's broker has the task, or that
 sending was given up. So the commit of the study's end also records that the task must be sent, and
-a scheduler that starts repeats every call without an outcome. Nobody can know if the scheduler
-before has sent the task, so the task is sent again with the same id, and its headers say that it is
-a repetition.
+a scheduler that starts repeats every call without an outcome. Nobody can know if the previous
+scheduler has sent the task. So the task is sent again with the same id, and the headers of its
+message say that the task is a repetition.
 
 If a study goes on after its end, its next end sends a task with another id.
 """

@@ -102,7 +102,8 @@ def _publish(app: Any, request: dict[str, Any], connection: Any) -> None:
 def with_study(signature: dict[str, Any], study: dict[str, Any], task_id: str) -> dict[str, Any]:
     """Return a signature whose first task gets ``study`` as an argument, unless it is immutable.
 
-    In a chain, ``task_id`` is the id of the last task; the ids of the others are derived from it.
+    In a chain, ``task_id`` is the id of the last task. The ids of the other tasks are derived from
+    ``task_id``.
     """
     if signature["subtask_type"] == "chain":
         tasks = signature["kwargs"]["tasks"]

@@ -65,7 +65,7 @@ class Carrier:
         self._outbox.put(call)
 
     def answers(self, at: float) -> Iterator[Event]:
-        """Yield the outcomes of the calls that ended since the last call of this method."""
+        """Yield an event for each call that has an outcome since this method was last called."""
         if not self._open:  # asked at every turn
             return
         for key, outcome in self._outbox.ended(self._open).items():

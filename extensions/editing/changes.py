@@ -202,8 +202,8 @@ def _fields(text: str) -> dict[str, Any]:
 def _changed(name: str, before: str, form: Form) -> str:
     """Return the distribution of a parameter after a change, as JSON.
 
-    ``before`` is the old distribution, whose kind and scale are kept. Raises UsageError if ``form``
-    would change them.
+    ``before`` is the old distribution. Raises UsageError if ``form`` would change the kind or the
+    scale of the distribution.
     """
     distribution, field = json.loads(before), f"space[{name!r}]"
     kind, had = distribution["name"].removesuffix("Distribution"), distribution["attributes"]

@@ -1,4 +1,4 @@
-"""Checks users' edits of studies at the scheduler, and turns them into events."""
+"""Checks users' edits of studies at the scheduler, and makes events of the edits."""
 
 from __future__ import annotations
 

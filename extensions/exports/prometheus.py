@@ -195,8 +195,8 @@ class Collector:
 def _spending(engine: Engine, now: float) -> Iterable[Metric]:
     """Yield the metrics on studies that are not over: the amounts spent, and the expected delay.
 
-    The amounts are those counted so far. The expected delay is the time by which a study will miss
-    its deadline, as forecast at the time ``now``.
+    The amounts are the amounts counted so far. The expected delay is the time by which a study will
+    miss its deadline, as forecast at the time ``now``.
     """
     words = "What a study that is not over has had of devices: device-hours, kWh, money."
     spent = GaugeMetricFamily("penstock_study_spent", words, labels=["study", "amount"])

@@ -68,7 +68,7 @@ def trial_table(archive: Archive) -> Table:
 def _source(archive: Archive, epoch: Epoch) -> int | str:
     """Return the trial that trained an epoch which was taken over.
 
-    The result is the trial's number, or its id if it belongs to another study.
+    The result is the trial's number, or the trial's id if the trial belongs to another study.
     """
     is_own = study_of_trial(epoch.taken_from) == archive.spec["id"]
     return number_of(epoch.taken_from) if is_own else epoch.taken_from

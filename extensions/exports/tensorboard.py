@@ -33,9 +33,9 @@ _PARAMS_TAG = "_hparams_/session_start_info"
 class TensorBoardCallback(EpochCallback):
     """A callback of ``optimize`` that logs each accepted epoch for TensorBoard once.
 
-    The events of a trial are in ``<directory>/<study's id>/<trial's number>``. They have the
+    The events of a trial are in ``<directory>/<study's id>/<trial's number>``. The events have the
     trial's metrics by epoch, and its parameters for the HParams tab. TensorBoard may read the files
-    while they are written.
+    while the callback writes.
     """
 
     kind = "tensorboard"
@@ -72,7 +72,7 @@ class _Folder:
     def write(self, trial: TrialRow, points: Sequence[Point], *, over: bool) -> None:
         """Write the epochs of a trial that are missing in its folder, and its parameters.
 
-        If an objective chooses the parameters as it runs, they are known and written only at the
+        If an objective chooses the parameters as it runs, the parameters are written only at the
         end.
         """
         folder = self._path / f"{trial.number:04d}"

@@ -116,7 +116,7 @@ class _Keeper:
     def on_begun(self, study: StudyState, event: Begins) -> None:
         """Let trials of a reopened study run if the study's deadline has passed.
 
-        The deadline is marked as reached, so that it does not act again.
+        The deadline is marked as reached, so that the deadline does not end the study again.
         """
         if isinstance(event, StudyReopened) and not study.spec.local:
             end = deadline_of(study.spec, study.created_at)
@@ -124,7 +124,7 @@ class _Keeper:
                 study.spent = replace(study.spent, reached=(*study.spent.reached, "deadline"))
 
     def on_edited(self, study: StudyState, before: StudySpec) -> None:
-        """Let limits that the user has changed act again, and check them.
+        """Check the limits of an edited study, and let limits that the user has changed act again.
 
         This holds even if the study had been allowed to go on beyond its old limits.
         """

@@ -1,4 +1,4 @@
-"""Computes when a study is expected to reach a limit, and when it could do so at the earliest.
+"""Computes when a study is expected to reach a limit, and the earliest time at which it could.
 
 Theory of operation. A message of the scheduler takes time to reach a trainer, and short epochs
 begin and end meanwhile. So a segment (epochs of a trial sent as one task) carries a time

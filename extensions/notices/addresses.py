@@ -34,7 +34,8 @@ def is_variable(text: str) -> bool:
 def shown(to: str) -> str:
     """Return the part of an address that may be shown.
 
-    This is the scheme, with the host if the host is no secret. For a variable, it is the name.
+    This part is the scheme, and the host unless the host is secret. For a variable, the name is
+    returned.
     """
     if to.startswith("$"):
         return to.partition("/")[0]

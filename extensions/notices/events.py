@@ -38,7 +38,7 @@ class Tell(Decision):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Told(Event):
-    """An event: a notice was sent, or it was given up.
+    """An event: a notice was sent, or sending the notice was given up.
 
     ``cause`` is the id of the notice's ``Tell``.
     """

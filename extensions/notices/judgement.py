@@ -29,10 +29,10 @@ TOLERANCE = 0.05
 
 
 def all_fail(failed: int, others: int) -> bool:
-    """Return True if all trials of a study fail, and enough of them to notify people.
+    """Return True if all trials of a study fail, and if enough have failed to notify people.
 
-    ``failed`` is the number of failed trials, ``others`` the number of others that trained an
-    epoch.
+    ``failed`` is the number of failed trials. ``others`` is the number of other trials that have
+    trained an epoch.
     """
     return not others and failed >= FIRST
 

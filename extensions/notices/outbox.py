@@ -1,6 +1,6 @@
 """Sends each notice in a process of its own, and tries again for about ten minutes.
 
-The tries and the processes are those of ``app.common.outbox``.
+``app.common.outbox`` starts the processes and counts the tries.
 """
 
 from __future__ import annotations

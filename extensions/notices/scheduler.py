@@ -4,7 +4,7 @@ Theory of operation. All decisions follow from accepted events. An occasion beco
 (``Tell``) for each address. The decision is kept in the extension's state until an event (``Told``)
 records that the notice was sent or given up. So the commit of the occasion's event also records the
 decision, and a scheduler that starts repeats the notices without an outcome. The previous scheduler
-may have sent these already, so they contain a remark that they may come twice.
+may have sent these notices already, so a repeated notice says that it may come twice.
 
 Two occasions depend on time alone: a study stands still, or a forecast misses its deadline. To find
 these occasions, the engine asks for a ``Tick`` at long intervals.
@@ -169,7 +169,10 @@ class _Teller:
             self._tidy()
 
     def _tell(self, study: StudyState, kind: Kind, facts: dict[str, Any]) -> None:
-        """Notify all addresses of the study about an occasion, unless they were notified before."""
+        """Notify all addresses of the study about an occasion.
+
+        Nothing is sent if the addresses were already notified of an occasion that counts only once.
+        """
         kinds = self._record(study)["told"]
         if kind not in _ENDS:
             if kind in kinds:

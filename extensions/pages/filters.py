@@ -83,7 +83,7 @@ def _compared(typed: str, sign: str, operand: str) -> Callable[[Any], bool]:
 
 
 def _number(value: Any) -> float | None:
-    """Return ``value`` as a number; None if it is not a number."""
+    """Return ``value`` as a number, or None if ``value`` is not a number."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):

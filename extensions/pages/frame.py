@@ -35,7 +35,7 @@ class Content(NamedTuple):
 class Page:
     """A page: its title as text, its head as HTML, and the function that draws its main part.
 
-    The main part may take long to draw, so the frame and the head are sent before it.
+    The head is sent to the browser first, because it may take long to draw the main part.
     """
 
     title: str
@@ -81,7 +81,7 @@ def _mark(name: str) -> str:
 
 
 def _charts_library() -> str:
-    """Return plotly.js with a prelude that keeps it from adding its style for maps.
+    """Return plotly.js with a prelude that keeps plotly.js from adding its style for maps.
 
     The pages have no maps, and their policy refuses styles from elsewhere. plotly.js adds no style
     if there is already an element with that style's name.

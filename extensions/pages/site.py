@@ -52,7 +52,7 @@ class Site:
         return scheduler_answers(self.settings)
 
     def scheduler(self) -> tuple[bool, int | None]:
-        """Return True if a scheduler runs, and its process id if it runs on this machine.
+        """Return True if a scheduler runs, and its process id if the process is on this machine.
 
         If the result changes, the scheduler has started, stopped or been replaced.
         """

@@ -87,7 +87,8 @@ def _started(facts: dict[str, Any]) -> Markup:
 def _progress(facts: dict[str, Any]) -> Markup | None:
     """Return a progress bar of the study, or None if its length is not known.
 
-    The bar shows the epochs done of those expected, or else the trials done of those expected.
+    The bar compares the epochs done with the expected epochs. If no number of epochs is expected,
+    the bar compares trials in the same way.
     """
     completed, of = facts["epochs"], facts["epochs_expected"]
     if not of:

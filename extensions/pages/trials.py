@@ -46,7 +46,7 @@ DIRECTIONS = ("ascending", "descending")
 def trials_page(site: Site, query: Mapping[str, str]) -> Page:
     """Return a page with only the table of a study's trials.
 
-    A study's page loads it when the user sorts or filters the table.
+    The page of the study loads this page when the user sorts or filters the table.
     """
     study = site.reader.study(query.get("id", ""))
     head = Markup("<h1>Trials</h1><p>{}</p>").format(link("study", study.name, id=study.id))

@@ -3,10 +3,11 @@
 Theory of operation. Any program that can connect may send half a request and wait, or connect again
 and again. So a connection *waits* until one of its requests has passed the gate. Waiting
 connections cost little: their number is limited, each may wait only for a short time, and if there
-are too many, the one that has waited longest is closed. A browser sends its request as soon as it
-is connected, so it passes before newer connections push it out. Connections that have passed are
-counted separately, so waiting ones cannot displace them. All connections come from this machine or
-its proxy, so there is no limit by address: an attacker would have the same address as the users.
+are too many, the connection that has waited longest is closed. A browser sends its request as soon
+as it is connected, so the browser's connection passes before newer connections push it out.
+Connections that have passed are counted separately, so waiting connections cannot displace them.
+All connections come from this machine or its proxy, so there is no limit by address: an attacker
+would have the same address as the users.
 """
 
 from __future__ import annotations

@@ -170,7 +170,10 @@ def best_so_far(
 
 
 def _running_best(study: StudyRow, values: Iterable[float | None]) -> list[float | None]:
-    """Return, for each of ``values``, the best of the values up to it. None is never the best."""
+    """Return a list that has, for each index, the best of ``values`` up to that index.
+
+    None is never the best.
+    """
     best: float | None = None
     best_values = []
     for value in values:
@@ -185,8 +188,8 @@ def learning_curves(
 ) -> Figure | None:
     """Return a chart of the metric over epochs, with one line for each trial.
 
-    The line of the best trial is thickest and is drawn last. If there are up to ``DOTTED`` lines,
-    they have a dot at each epoch. Return None if no epoch has a finite value.
+    The line of the best trial is thickest and is drawn last. If the chart has up to ``DOTTED``
+    lines, each line has a dot at each epoch. Return None if no epoch has a finite value.
     """
     curves: dict[str, list[EpochRow]] = {}
     for row in sorted(epochs, key=lambda row: row.epoch):

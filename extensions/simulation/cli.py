@@ -105,7 +105,10 @@ def simulate(
 def _workload(
     name: str, devices: int, *, max_width: int | None, seed: int | None, count: int | None
 ) -> Workload:
-    """Return the workload ``name``. Raises UsageError for options that do not apply to it."""
+    """Return the workload ``name``.
+
+    Raises UsageError if an option does not apply to this workload.
+    """
     if max_width is not None and not name.startswith(_STUDY):
         raise UsageError.refuse(
             "--max-width", max_width, f"no value, because the workload is not {_STUDY}NAME"

@@ -263,10 +263,10 @@ def lower_bound(
     trial of any group size is taken.
 
     Studies that arrive at or after a time t cannot start before t. So for each time of arrival t, a
-    lower bound is t plus the bound for the studies that arrive from t on. The largest of these is
-    returned. The bound for a set of studies is the larger of the two bounds in
+    lower bound is t plus the bound for the studies that arrive from t on. The largest of these sums
+    is returned. The bound for a set of studies is the larger of the two bounds in
     ``scheduler.policies.planner.bounds``. If the epochs of one trial take different times, the
-    second of them counts each epoch of the trial as its shortest.
+    second of the two bounds counts each epoch of the trial as its shortest epoch.
     """
     bound_so_far = 0.0
     dense = min(workload.slowdown(at_work) / at_work for at_work in range(1, slots + 1))

@@ -45,8 +45,8 @@ MAX_OVERHEAD = 1.0
 def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> Workload:
     """Return the finished study ``study`` as a workload.
 
-    A simulated trial has up to ``max_width`` devices, or as many as the study allowed if it is
-    None.
+    A simulated trial has up to ``max_width`` devices. If ``max_width`` is None, a trial has as many
+    devices as the study allowed.
 
     Raises:
         UsageError: the study is not over, has no epoch, or took over epochs from other studies. The
@@ -123,9 +123,9 @@ def _fused_times(reader: Reader, study: str) -> tuple[GroupSlowdown, dict[tuple[
 
 
 def _as_if_trained(epochs: Iterable[EpochRow]) -> Iterator[EpochRow]:
-    """Yield the epochs, with the times that they would have if no epoch had been taken over.
+    """Yield the epochs as if no epoch had been taken over from another trial.
 
-    An epoch that was taken over gets the seconds and the devices of the training that it came from.
+    An epoch that was taken over gets the seconds and the devices of the original training.
     """
     row_of = {(row.trial, row.epoch): row for row in epochs}
     for row in row_of.values():
@@ -183,7 +183,7 @@ def _shape(epochs: Iterable[EpochRow], widest: int) -> tuple[Shape, list[str]]:
 def _trials(
     curves: Sequence[Sequence[EpochRow]], shape: Shape, worst: float
 ) -> tuple[TrialWork, ...]:
-    """Return the work of each trial as it was recorded.
+    """Return the recorded work of each trial.
 
     A trial without epochs gets the mean time of all trials and the value ``worst``.
     """

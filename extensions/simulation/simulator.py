@@ -44,7 +44,7 @@ INSTANT = 1e-6
 
 
 def _tell_footprints(runner: Runner, needs: Callable[[Segment], MemoryNeed], now: float) -> None:
-    """Report trials' memory needs to the engine, as real trainers do after they have measured them.
+    """Report the memory needs of trials to the engine, in place of the trainers of a real run.
 
     ``needs`` returns the memory need of a segment's trial. Trials whose need the engine already
     knows are left out. Nothing is reported while no trial trains. Without these reports, the engine

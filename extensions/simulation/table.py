@@ -53,7 +53,7 @@ def _table(*titles: str) -> Table:
 
 
 def headline(of: Simulation) -> str:
-    """Return one line that names the simulated workload and says on how many devices it ran."""
+    """Return one line with the name of the workload and the numbers of trials and devices."""
     studies = of.workload.studies
     trials = sum(len(study.trials) for study in studies)
     much = count(trials, "trial")

@@ -87,7 +87,7 @@ class StudyWork:
 
 @dataclass(frozen=True)
 class Workload:
-    """A set of studies, and the costs of running them."""
+    """A set of studies, and the costs of running the studies on simulated devices."""
 
     name: str
     studies: tuple[StudyWork, ...]

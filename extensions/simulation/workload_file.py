@@ -255,8 +255,8 @@ class _Reading:
     def _timed(self, key_path: KeyPath, mapping: dict[str, Any]) -> tuple[float, Shape]:
         """Return an epoch's seconds on one device, and its shape by width.
 
-        The file states a curve, the seconds, or both. The seconds, if given, replace those of the
-        curve.
+        The file states a curve, the seconds, or both. If both are given, the seconds replace the
+        seconds of the curve.
         """
         level: float | None = None
         shape: Shape = ((1, 1.0),)

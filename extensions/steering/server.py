@@ -1,4 +1,4 @@
-"""Checks users' commands for single trials at the scheduler, and turns them into events."""
+"""Checks users' commands for single trials at the scheduler, and makes events of the commands."""
 
 from __future__ import annotations
 

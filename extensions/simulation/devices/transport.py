@@ -101,8 +101,8 @@ class SimulatedTransport:
     def receive(self, timeout: float) -> list[Message]:
         """Return the next report, and set the clock to the time of the report.
 
-        If no report comes within ``timeout`` simulated seconds, advance the clock by them and
-        return an empty list.
+        If no report comes within ``timeout`` simulated seconds, set the clock to the end of this
+        time and return an empty list.
         """
         end = self.clock.now() + timeout
         while self._heap and self._heap[0][0] <= end:
@@ -140,7 +140,7 @@ class SimulatedTransport:
             body["closes"] = True
 
     def carry_out(self, effects: Effects) -> None:
-        """Schedule the reports of dispatched segments, and drop those of revoked segments."""
+        """Schedule the reports of dispatched segments, and drop the reports of revoked segments."""
         for revoke in effects.revokes:
             if self._open.get(revoke.trial) == revoke.fence:
                 self._end(revoke.trial)
