@@ -1,1 +1,1 @@
-"""Users' Celery apps: tasks sent when studies end, a task that waits for one, devices served."""
+"""Users' Celery apps: sends tasks when studies end, waits for studies, and serves devices."""

@@ -1,14 +1,14 @@
 """Keep a node agent running as long as a Celery worker runs: ``python -m ...agent_keeper PID``.
 
-The keeper is a separate program, because a Celery worker's main process cannot do this work: a
-task of the solo pool blocks that process for as long as the task takes, and a thread would make the
-forks of the prefork pool unsafe. The keeper serves the devices of ``Settings.devices`` by running
-``penstock worker``, which it starts again after each end. While another agent serves this machine,
-the keeper waits.
+A node agent is the process that serves a machine's devices. The keeper is a separate program,
+because a Celery worker's main process cannot do this work. A task of the solo pool blocks that
+process for as long as the task takes, and a thread would make the forks of the prefork pool unsafe.
+The keeper serves the devices of ``Settings.devices`` by running ``penstock worker``, and starts
+this program again after each end. While another agent serves this machine, the keeper waits.
 
 SIGTERM drains the agent. SIGINT ends the agent at once, and so does the end of the Celery worker,
-whose process id is ``PID``. Messages go to standard output, a line each: a level of ``logging``, a
-tab, and the words.
+whose process id is ``PID``. Messages go to standard output, one on each line: a level of
+``logging``, a tab, and the words.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from ...app.server.services.services import AGENT, AGENT_GRACE, agent_of
 from ...base.backoff import Restarts
 from ...base.errors import PenstockError
 
-#: Seconds between two checks if another agent of this machine has ended.
+#: Seconds between two checks for the end of another agent that serves this machine.
 RETRY_INTERVAL = 2.0
-#: Seconds that an agent may take to end when it does not wait for its trials.
+#: Seconds that an agent may take to end after it is told not to wait for its trials.
 END_GRACE = 5.0
 
 DRAIN, END = signal.SIGTERM, signal.SIGINT

@@ -36,11 +36,11 @@ _TOLD = ("PENSTOCK_BROKER", "PENSTOCK_DEVICES")
 
 
 def install(app: Any, devices: str = "auto") -> None:
-    """Let the workers of a Celery app serve the devices of their machines while they run its tasks.
+    """Let the workers of a Celery app serve the devices of their machines while the workers run.
 
-    ``devices`` is as in ``penstock worker --devices``; ``auto`` means the value of
-    PENSTOCK_DEVICES, or all devices if that is not set. The broker is PENSTOCK_BROKER, or else the
-    app's. Studies that the app's tasks start use the same broker.
+    ``devices`` has the form of ``penstock worker --devices``; ``auto`` means the value of
+    PENSTOCK_DEVICES, or all devices if that variable is not set. The broker is PENSTOCK_BROKER, or
+    else the app's broker. Studies that the app's tasks start use the same broker.
     """
     app.steps["worker"].add(_step(devices))
 

@@ -1,6 +1,7 @@
-"""Run a program that ends when its starter does: ``python -m ...bound PID PROGRAM ...``.
+"""Run a program that ends when its starter ends: ``python -m ...bound PID PROGRAM ...``.
 
-Only a signal ends a node agent, so the kernel sends the agent one if its keeper is killed.
+Only a signal ends a node agent. So this program asks the kernel to send the agent a signal if the
+agent's keeper is killed.
 """
 
 from __future__ import annotations

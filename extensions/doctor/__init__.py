@@ -1,1 +1,1 @@
-"""Finds parts that a study needs and an installation lacks, and says what to do about them."""
+"""Finds what a study needs and an installation lacks, and says what to do about each problem."""

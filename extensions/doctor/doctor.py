@@ -151,7 +151,7 @@ def _trainers(_: Settings) -> Iterator[Finding]:
 
 
 def _of_extensions(_: Settings) -> Iterator[Finding]:
-    """Yield the findings of extensions about this node."""
+    """Yield a finding for each extension that reports something about this node."""
     for finding in of_ends("node", "finding"):
         name, words = finding()
         yield Finding(name, "ok", words)

@@ -1,1 +1,1 @@
-"""Changes of a study while it runs: its space, its epochs, its limits."""
+"""Edits of a study while the study runs: of its space, its epochs and its limits."""

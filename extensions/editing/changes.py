@@ -176,7 +176,7 @@ def _with_space(
 
 
 def _check_editable(spec: StudySpec) -> None:
-    """Raise UsageError if the study's space cannot be edited."""
+    """Raise UsageError if the search space of the study cannot be edited."""
     if spec.space is None:
         raise UsageError(
             f"the objective of {spec.name} says its parameters and their ranges as it runs: change"

@@ -42,7 +42,7 @@ _KEPT = ("/var/tmp",)  # noqa: S108 - it is passed on, and nothing is written th
 ROOT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: Variables that point the node's Python to libraries which another Python cannot use.
 _PYTHONS_OWN = ("PYTHONPATH", "PYTHONHOME", "PYTHONEXECUTABLE", "VIRTUAL_ENV")
-#: Seconds that ``bwrap`` may take to start a program on a busy machine.
+#: Seconds that ``bwrap`` may take to start a program. The limit is long enough for a busy machine.
 BWRAP_TIMEOUT = 10.0
 
 

@@ -1,1 +1,1 @@
-"""Exports of the ledger's rows in other tools' formats."""
+"""Exports of studies from the ledger in the formats of other tools."""

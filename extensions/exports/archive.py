@@ -52,7 +52,8 @@ MAX_EPOCHS = 250_000
 _TOLD = ("notify", "on_end", "on_error")
 
 
-#: A whole number that a ledger's column can hold, and a valid point in time (seconds since 1970).
+#: Two checked types: a whole number that a column of the ledger can hold, and a valid point in time
+#: (seconds since 1970).
 Whole = Annotated[int, Field(ge=0, lt=2**63)]
 Moment = Annotated[float, Field(ge=0, lt=2e11, allow_inf_nan=False)]
 

@@ -31,7 +31,7 @@ commands = Application()
 
 
 class Format(StrEnum):
-    """The form of an export."""
+    """The format of an exported file."""
 
     JSON = "json"
     CSV = "csv"

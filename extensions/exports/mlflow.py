@@ -29,7 +29,7 @@ _AT_ONCE = 1000
 #: are 120 s, eight times, and only variables change them. Epochs that the server missed are written
 #: later.
 _TIMEOUTS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
-#: MLflow's status of a trial that is over.
+#: The status in MLflow of the run of a trial that is over, by the trial's state.
 _STATUS = {
     TrialState.COMPLETED: "FINISHED",
     TrialState.STOPPED: "FINISHED",

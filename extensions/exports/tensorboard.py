@@ -93,7 +93,7 @@ class _Folder:
 
 
 def _read(folder: Path) -> tuple[int, bool]:
-    """Return the last epoch in the events of ``folder``, and True if they have the parameters.
+    """Return the last epoch that ``folder`` has, and True if the folder has the parameters.
 
     The epoch is -1 if no epoch has been logged.
     """
@@ -140,5 +140,5 @@ def _params_event(trial: TrialRow) -> Any:
 
 
 def _value(value: Scalar) -> Any:
-    """Return ``value``, or the text ``None`` for None, which TensorBoard cannot store."""
+    """Return ``value``, or the text ``None`` in place of None, which TensorBoard cannot store."""
     return "None" if value is None else value

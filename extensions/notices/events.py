@@ -27,7 +27,7 @@ class Tell(Decision):
     kind: Kind
     #: The address, or the name of a variable that contains the address (``addresses``).
     to: str = field(repr=False)
-    #: Time of the decision (the runner's clock).
+    #: The time of the decision in seconds of the runner's clock.
     at: float
     #: Facts for the text of the notice, which depend on the kind (``letters``).
     facts: Mapping[str, Any] = field(hash=False)

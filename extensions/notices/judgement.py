@@ -49,9 +49,10 @@ def patience(longest: float) -> float:
 class Standing:
     """The facts about a study from which a check decides if the study stands still."""
 
-    #: Time when the study's last epoch was accepted, or when the study started.
+    #: The time when the study's last epoch was accepted, or when the study started if it has no
+    #: epoch.
     since: float
-    #: Time when this check was due.
+    #: The time for which this check was planned.
     due: float
     #: Seconds of the study's longest epoch so far; 0 if there was none.
     longest: float

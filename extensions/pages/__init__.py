@@ -1,1 +1,1 @@
-"""``penstock ui``: browser pages that show studies and devices live, and control them."""
+"""The pages of ``penstock ui``, which show studies and devices live and let users control both."""

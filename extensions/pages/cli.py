@@ -1,4 +1,4 @@
-"""``penstock ui``: the pages in the browser."""
+"""The command ``penstock ui``, which serves the pages in the browser."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row")
 
-#: A name, a comparison sign, and the value to compare with. Longer signs come first.
+#: A word with a comparison: a column's name, a sign, and the value to compare with. Longer signs
+#: come first in the pattern.
 _WORD = re.compile(r"(?P<name>.+?)(?P<sign><=|>=|!=|<|>|=|:)(?P<given>.*)", re.DOTALL)
 _ORDERS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,

@@ -193,7 +193,7 @@ class Pictures:
         #: The end of the last drawing (monotonic seconds), and the CPU seconds of this process at
         #: that time.
         self._ready, self._spent = time.monotonic(), time.process_time()
-        #: The kept pictures by address.
+        #: The pictures that are kept in memory, by address.
         self._kept: OrderedDict[str, Picture] = OrderedDict()
 
     async def live(self, address: str, draw: Callable[[], tuple[str, str]]) -> Picture:

@@ -1,17 +1,18 @@
-"""Admits requests that have the token and come from our pages; restricts pages by a policy.
+"""Admits only requests with the token that come from our pages, and restricts what pages may load.
 
-Theory of operation. The pages show studies and control them, and any web page in the same browser
-can send requests to this machine. So there are four rules. The ``Host`` of a request must be a name
-of this machine or of the proxy: a web page whose own name was pointed to this machine (DNS
-rebinding) has another host. The request must have the token, which is in the printed address; later
-requests have a cookie instead, which scripts cannot read and which requests from other sites do not
-carry. A request that changes something must be a POST whose ``Origin`` is our own. And each
-response has a policy by which its page may load and run only content from this server.
+Theory of operation. The pages show and control studies, and any web page in the same browser can
+send requests to this machine. So there are four rules. First, the ``Host`` of a request must be a
+name of this machine or of the proxy. A web page whose own name was pointed to this machine (DNS
+rebinding) has another host. Second, the request must have the token, which is in the printed
+address. Later requests have a cookie instead, which scripts cannot read and which requests from
+other sites do not carry. Third, a request that changes something must be a POST whose ``Origin`` is
+our own. Fourth, each response has a policy by which its page may load and run only content from
+this server.
 
-A browser separates cookies by host and path, not by port: servers of other programs and users at
-other ports of this machine get them, too. So all pages are in one folder whose name is a secret of
-this server, and the cookie is sent only to that folder. The cookie does not contain the token but
-the name of a session, which is of no use elsewhere and ends with the server.
+A browser separates cookies by host and path, not by port. So servers of other programs and users at
+other ports of this machine get our cookies, too. Therefore all pages are in one folder whose name
+is a secret of this server, and the cookie is sent only to that folder. The cookie does not contain
+the token but the name of a session, which is of no use elsewhere and ends with the server.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ POLICY = (
     " 'unsafe-inline'; img-src 'self' data: blob:; connect-src 'self'; form-action 'self';"
     " base-uri 'none'; frame-ancestors 'none'"
 )
-#: The policy of a report, which has scripts of its own. They run without an origin, so without our
-#: cookie.
+#: The content security policy of a report, which has scripts of its own. The scripts run without an
+#: origin, and so without our cookie.
 REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval';"
     " style-src 'unsafe-inline'; img-src data: blob:; frame-ancestors 'none'"
@@ -53,7 +54,8 @@ _HEADERS = {
 }
 READING = ("GET", "HEAD")
 COOKIE = "penstock"
-#: The key of a request's connection (``web_server.Connection``) in the state of its scope.
+#: The key under which the state of a request's scope has the connection
+#: (``web_server.Connection``).
 CONNECTION = "penstock.connection"
 
 

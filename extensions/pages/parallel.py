@@ -72,7 +72,10 @@ def _height(axis: dict[str, Any], value: float) -> float:
 
 
 def _axis(axis: dict[str, Any], x: int) -> list[Markup]:
-    """Return an axis: its line, its name above the line, and labels at its ticks."""
+    """Return the drawing of an axis at ``x`` (pixels).
+
+    The drawing has the axis's line, its name above the line, and labels at its ticks.
+    """
     ends = _bounds(axis)
     ticks = axis.get("tickvals") or ends
     words = axis.get("ticktext") or [number(end, 3) for end in ends]

@@ -57,7 +57,10 @@ def _content(site: Site, query: Mapping[str, str]) -> Content:
 
 
 def _facts(site: Site, study: Listed, *, still: bool) -> dict[str, Any]:
-    """Return the facts of the study's row in the list."""
+    """Return the facts that the row of a study in the list shows.
+
+    ``still`` is True if no scheduler runs.
+    """
     return study.facts or view_facts(replace(site.look(study.id)[0], still=still))
 
 

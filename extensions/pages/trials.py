@@ -37,9 +37,9 @@ LISTED = 50
 DIGITS = 12
 #: The most trials that are drawn as lines in the parallel coordinates.
 LINES = 200
-#: The most characters of a filter, and the most trials that are compared at once.
+#: The most characters of a filter, and the most trials that a user can compare at once.
 LONGEST, MOST_CHOSEN = 300, 12
-#: The directions of an order: the smallest value first, and the largest first.
+#: The directions of an order: ascending has the smallest value first, descending the largest.
 DIRECTIONS = ("ascending", "descending")
 
 

@@ -41,7 +41,7 @@ WAIT = 10.0
 #: The most connections that wait, and the most that have passed. Their sum, with the process's open
 #: files, stays below the usual limit of descriptors in a process (1,024).
 MOST_WAITING, MOST_PASSED = 256, 400
-#: The most bytes of a request's head.
+#: The most bytes that the head of a request may have.
 HEAD_BYTES = 16 << 10
 #: The most connections that are accepted before surplus ones are closed, which is also the length
 #: of the kernel's queue. If the queue were shorter than the number of tabs that reload at once,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...app.ledger.rows import EpochRow, StudyRow
     from ...scheduler.model.events import EpochReported
 
-#: A device, a slot, and the trial in that slot.
+#: The name of a device, the number of a slot, and the id of the trial in that slot.
 TrialSlot = tuple[str, int, str]
 #: The longest gap (seconds) between two epochs for which a trial counts as still on the device.
 GAP = 1.0

@@ -1,6 +1,6 @@
 """Writes the report of a study: one HTML file that can be opened anywhere, offline, years later.
 
-A running, failed or empty study also has a report, of the data that there are.
+A running, failed or empty study has a report, too, of the data that there are so far.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ def best_card(study: StudyRow, progress: StudyProgress, epochs: Sequence[EpochRo
 
 
 def shares_words(study: StudyRow, shares: Importances | None) -> str:
-    """Return a sentence that explains the chart of importances."""
+    """Return a sentence that explains the chart of importances, or why there is no chart."""
     if shares is None:
         return f"They need {LEAST} trials with results after the same epoch."
     when = f" after {count(shares.epoch, 'epoch')}" if shares.epoch else ""

@@ -1,1 +1,1 @@
-"""Simulations: the real runner under simulated time, and the outcome of each policy."""
+"""Simulations: the real scheduler under simulated time, and the result of each policy."""

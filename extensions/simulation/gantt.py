@@ -37,9 +37,9 @@ MAX_TITLES = 1000
 MIN_BAR = 0.25
 #: Pixels. Two spans of one trial on one slot are joined if the gap between them is narrower.
 MIN_GAP = 0.5
-#: The number of points of a curve in the chart of busy devices.
+#: The number of points of each line in the chart of busy devices.
 _POINTS = 400
-#: A device and a slot.
+#: The name of a device, and the number of one of its slots.
 Slot = tuple[str, int]
 #: A trial's id, the fence of the segment, a slot, and begin and end in simulated seconds.
 Span = tuple[str, int, Slot, float, float]
@@ -145,7 +145,7 @@ def shares(held: Sequence[Span], longest: float, parts: int) -> list[float]:
 
 
 def colours(simulation: Simulation) -> dict[str, str]:
-    """Return a colour by study id if there are several studies, otherwise by trial id."""
+    """Return a colour for each study id or, if there is one study only, for each trial id."""
     studies = simulation.workload.studies
     if len(studies) > 1:
         order = [study.spec.id for study in studies]
@@ -167,7 +167,7 @@ def _lanes(simulation: Simulation) -> dict[Slot, str]:
     }
 
 
-#: A bar to draw: its lane, its left edge and width (pixels), and its trial.
+#: A bar to draw: the index of its lane, its left edge and width in pixels, and the trial's id.
 Bar = tuple[int, float, float, str]
 
 
@@ -191,7 +191,10 @@ def _joined(held: Iterable[Span], gap: float) -> list[Held]:
 
 
 def _titles(simulation: Simulation, held: Iterable[Held], longest: float) -> list[str]:
-    """Return the description of each bar, such as *digits, trial 3, 2 to 4.5 min*."""
+    """Return the description of each bar, such as *digits, trial 3, 2 to 4.5 min*.
+
+    ``longest`` (seconds) determines the unit of the times.
+    """
     scale, unit = unit_of(longest)
     names = {study.spec.id: f"{study.spec.name}, " for study in simulation.workload.studies}
     several = len(names) > 1

@@ -30,7 +30,8 @@ Curves = Mapping[tuple[str, str], Family]
 #: Numbers of devices from which an instance draws, some of them odd.
 DEVICES = (4, 5, 7, 8, 11, 16, 16, 24, 32, 33, 48, 64)
 TRIALS = (4, 6, 8, 9, 12, 16, 27, 27, 40, 60, 81, 120, 200)
-#: Seconds of a resize, by application: larger models take longer. Pollux assumes 15 to 250 s.
+#: Seconds of a resize (continuing a trial on another number of devices), by application. Larger
+#: models take longer. Pollux assumes 15 to 250 s.
 PRICES = {
     "cifar10": (0.0, 0.05, 5.0, 25.0),
     "deepspeech2": (0.0, 0.05, 15.0, 60.0),

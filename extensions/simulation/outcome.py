@@ -17,7 +17,7 @@ from .workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class ExperimentResult:
-    """The outcome of a workload under one policy. Times are simulated seconds."""
+    """The result of a workload under one policy. All times are simulated seconds."""
 
     policy: str
     #: The time at which the last study ended.
@@ -45,7 +45,7 @@ class ExperimentResult:
 
     @property
     def ratio(self) -> float:
-        """The makespan divided by the lower bound; 1.0 would be a perfect plan."""
+        """The makespan divided by the lower bound, which is at least 1.0 for every policy."""
         return self.makespan / self.bound
 
     @property

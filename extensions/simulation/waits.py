@@ -85,14 +85,17 @@ def _turns(simulation: Simulation, outcome: ExperimentResult) -> dict[int, list[
 
 
 def _gaps(begin: float, spans: Sequence[Span]) -> Iterator[Span]:
-    """Yield the gaps between ``begin`` and the end of the last of ``spans``."""
+    """Yield the times between ``begin`` and the end of the last span that no span covers.
+
+    ``spans`` are in order of their start.
+    """
     for first, last in spans:
         yield begin, first
         begin = max(begin, last)
 
 
 def _within(gap: Span, spans: Sequence[Span]) -> Iterator[Span]:
-    """Yield the parts of ``spans`` that are in ``gap``."""
+    """Yield, for each of ``spans``, the part that lies in ``gap``. Spans outside are left out."""
     for first, last in spans:
         if min(gap[1], last) > max(gap[0], first):
             yield max(gap[0], first), min(gap[1], last)

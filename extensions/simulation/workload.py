@@ -141,11 +141,15 @@ class Workload:
         return trials[number_of(trial) % len(trials)]
 
     def group_slowdown(self, study: str, size: int) -> float:
-        """Return the slowdown of a fused group of ``size`` trials of a study."""
+        """Return the slowdown of an epoch in a fused group of ``size`` trials of a study.
+
+        A fused group is a set of trials trained together in one pass. The slowdown is the time per
+        trial in the group, divided by the time of a trial alone.
+        """
         return self.by_id[study].group_slowdown.ratio(size)
 
     def memory(self, segment: Segment) -> MemoryNeed:
-        """Return the memory need of a segment's trial."""
+        """Return the memory need of the trial that a segment trains."""
         return self.trial(segment.trial.rpartition("-")[0], segment.trial).memory
 
     def peaks(self, kinds: Collection[str]) -> SharingTable:
@@ -189,7 +193,7 @@ class SimulatedTraining:
         return self.workload.trial(spec.id, dispatch.segment.trial).steps
 
     def slowdown(self, at_work: int) -> float:
-        """Return the workload's slowdown with ``at_work`` trials on a device."""
+        """Return the slowdown of an epoch if ``at_work`` trials share a device."""
         return self.workload.slowdown(at_work)
 
 
@@ -229,14 +233,14 @@ class KnownCosts(CostTable):
         return False
 
     def observe_group(self, study: str, size: int, ratio: float) -> None:
-        """Do nothing, since the workload's ratios are known."""
+        """Do nothing, since the slowdowns of fused groups are known."""
 
     def group_slowdown(self, study: str, size: int) -> float:
         """Return the slowdown of a fused group of ``size`` trials, as the workload states it."""
         return self.workload.group_slowdown(study, size)
 
     def group_slowdown_is_known(self, study: str) -> bool:
-        """Return True, since the workload states the slowdown."""
+        """Return True, since the workload states the slowdown of fused groups."""
         return True
 
     def worthwhile(self, study: str) -> int:

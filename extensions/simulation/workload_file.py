@@ -1,7 +1,7 @@
 """Reads a workload from a YAML file in the format that docs/simulate.md describes.
 
-A file contains no code, only numbers: trials with their seconds, or a tuner and a model of its
-trials' values. Errors name the line, the key and the allowed values.
+A file has no code, only numbers. A study in the file has trials with their seconds, or a tuner with
+a model of the values that trials reach. Errors name the line, the key and the allowed values.
 """
 
 from __future__ import annotations
@@ -173,10 +173,10 @@ class _Reading:
         return pieces
 
     def _group_slowdown(self, key_path: KeyPath, value: Any) -> GroupSlowdown:
-        """Return the slowdown of fused groups from pairs of numbers.
+        """Return the slowdown of fused groups that the file states as pairs of numbers.
 
-        The first of a pair is a number of trials. The second is the seconds of an epoch in a group
-        of that many trials, per trial, divided by its seconds alone.
+        The first number of a pair is a number of trials. The second number is the seconds of an
+        epoch per trial in a group of that many trials, divided by the seconds of the epoch alone.
         """
         allowed = (
             "pairs of a rising number of trials together and the part of its time alone that each"

@@ -1,1 +1,1 @@
-"""Commands for single trials: stop, pause, resume, promote, retry."""
+"""Users' commands for single trials: stop, pause, resume, promote, retry."""

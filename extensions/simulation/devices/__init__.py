@@ -1,1 +1,1 @@
-"""Simulated devices: the times of their epochs, turns in their lanes, and their memory."""
+"""Simulated devices: how long epochs take, how trials in a lane take turns, and memory."""

@@ -22,7 +22,8 @@ from typing import Any
 
 from ....profiling.costs.group_slowdown import COPIES
 
-#: A future report: simulated time, tie-breaking counter, fence, and the report itself.
+#: A future report: its simulated time, a number that breaks ties, the fence of the segment, and the
+#: report itself.
 Entry = tuple[float, int, int, dict[str, Any]]
 
 
@@ -133,7 +134,7 @@ class LaneTurns:
         return [each for each in slowdowns if each[1] < 1.0]
 
     def parked(self, fence: int) -> list[Entry]:
-        """Return the future reports of a segment that stands still."""
+        """Return the future reports of a segment that stands still, or an empty list."""
         return self._residents[fence].parked if fence in self._residents else []
 
     def slow_down(self, device: str, factor: float) -> set[int]:

@@ -29,7 +29,7 @@ from .lane_turns import Entry, LaneTurns
 
 #: Simulated seconds from a dispatch to the first step, and from the last step to the report.
 OVERHEAD = 0.004
-#: The standard deviation of the logarithm of a step's time.
+#: The noise of measured step times: the standard deviation of the logarithm of one step's time.
 NOISE = 0.03
 
 
@@ -73,9 +73,9 @@ class SimulatedTransport:
     watts: Callable[[str, int], float] = lambda _trial, _epoch: 0.0
     #: Future reports, ordered as a heap.
     _heap: list[Entry] = field(default_factory=list)
-    #: The fence of the open segment of each trial.
+    #: By trial: the fence of the trial's open segment.
     _open: dict[str, int] = field(default_factory=dict)
-    #: The width at which each trial was last trained.
+    #: By trial: the number of devices on which the trial was last trained.
     _widths: dict[str, int] = field(default_factory=dict)
     #: By fence: the device of each open segment that may share its device without taking turns.
     _device_of: dict[int, str] = field(default_factory=dict)
