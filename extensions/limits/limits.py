@@ -1,4 +1,4 @@
-"""How far a study is from its limits, and which limits cannot be enforced on a device."""
+"""The distance of a study from its limits, and limits that cannot be enforced on a device."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Follower:
         self._wake.set()
 
     async def run(self) -> None:
-        """Check for changes and announce them, for as long as the server runs."""
+        """Announce changes to the open pages for as long as the server runs."""
         loop = asyncio.get_running_loop()
         ticked = loop.time()
         while True:

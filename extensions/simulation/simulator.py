@@ -107,15 +107,16 @@ def simulate(
     """Run ``studies`` on ``devices`` under simulated time, and return the result.
 
     ``work`` gives the seconds and the metric of each epoch. ``cross_study`` is True if ``policy``
-    orders the trials of all studies together; if it is None, the built-in policies are looked up.
-    ``costs`` and ``sharing`` are what the engine knows at the start. ``strategies`` makes the
-    strategy of each study. ``arrivals`` has the time of submission by study id, 0 by default.
-    ``enqueued`` has the configurations that each study tries first, by study id. ``overhead`` is
-    the seconds from a dispatch to the first step. ``needs`` returns the memory need of a segment's
-    trial; by default no trial needs memory. ``group_slowdown`` takes a study and the size of a
-    fused group, and returns the time of an epoch in that group divided by the time of the epoch
-    alone. ``watts`` takes a trial and an epoch, and returns the watts of each device in that epoch,
-    or 0 if the power is not measured. ``prices`` has the price of a device-hour by kind of device.
+    orders the trials of all studies together; if ``cross_study`` is None, the built-in policies are
+    looked up. ``costs`` and ``sharing`` are what the engine knows at the start. ``strategies``
+    makes the strategy of each study. ``arrivals`` has the time of submission by study id, 0 by
+    default. ``enqueued`` has the configurations that each study tries first, by study id.
+    ``overhead`` is the seconds of a segment (epochs of a trial sent as one task) in which no step
+    runs. ``needs`` returns the memory need of a segment's trial; by default no trial needs memory.
+    ``group_slowdown`` takes a study and the size of a fused group (trials trained together in one
+    pass), and returns the time of an epoch in that group divided by the time of the epoch alone.
+    ``watts`` takes a trial and an epoch, and returns the watts of each device in that epoch, or 0
+    if the power is not measured. ``prices`` has the price of a device-hour by kind of device.
     ``tell`` is called repeatedly with the simulated time and the number of epochs trained.
     ``clock`` gives the simulated time; the default clock stands still while the engine decides.
 

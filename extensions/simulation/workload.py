@@ -93,7 +93,7 @@ class Workload:
     studies: tuple[StudyWork, ...]
     #: Seconds that a trial needs to continue on another number of devices (a resize).
     resize: float = 0.0
-    #: Seconds from a dispatch to the first step, and from the last step to the report.
+    #: The overhead of a segment in seconds: dispatch to first step, plus last step to report.
     overhead: float = OVERHEAD
     #: The kind of device on which the times were measured; empty if the times hold on any kind.
     kind: str = ""

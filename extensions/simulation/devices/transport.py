@@ -27,7 +27,8 @@ from ....wire.messages import Forged
 from .device_memory import GIB, UNKNOWN, DeviceMemory, MemoryNeed
 from .lane_turns import Entry, LaneTurns
 
-#: Simulated seconds from a dispatch to the first step, and from the last step to the report.
+#: The default overhead of a segment in simulated seconds: dispatch to first step, plus last step to
+#: report. The simulation puts all of this time before the first step.
 OVERHEAD = 0.004
 #: The noise of measured step times: the standard deviation of the logarithm of one step's time.
 NOISE = 0.03
@@ -62,7 +63,7 @@ class SimulatedTransport:
     clock: SimulatedClock
     devices: Sequence[Device]
     work: SimulatedWork
-    #: Seconds from a dispatch to the first step, and from the last step to the report.
+    #: The overhead of a segment in simulated seconds, as for ``OVERHEAD``.
     overhead: float = OVERHEAD
     #: Returns the memory need of a segment's trial.
     needs: Callable[[Segment], MemoryNeed] = lambda _: UNKNOWN
