@@ -100,10 +100,10 @@ def _publish(app: Any, request: dict[str, Any], connection: Any) -> None:
 
 
 def with_study(signature: dict[str, Any], study: dict[str, Any], task_id: str) -> dict[str, Any]:
-    """Return a signature whose first task gets ``study`` as an argument, unless it is immutable.
+    """Return a signature whose first task gets ``study`` as an argument.
 
-    In a chain, ``task_id`` is the id of the last task. The ids of the other tasks are derived from
-    ``task_id``.
+    An immutable first task is left as it is. In a chain, ``task_id`` is the id of the last task,
+    and the ids of the other tasks are derived from ``task_id``.
     """
     if signature["subtask_type"] == "chain":
         tasks = signature["kwargs"]["tasks"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def wait_for(study: Study | str | None = None, every: float = 5.0) -> Any:
-    """Return the signature of a task that waits for a study, and returns the study's figures.
+    """Return the signature of a task that waits for a study and then returns the study's figures.
 
     ``study`` is a submitted study, its name or its id. If ``study`` is None, the task waits for the
     study whose name or id is the result of the task before it in a chain. The task checks every

@@ -236,7 +236,7 @@ def _changed(name: str, before: str, form: Form) -> str:
 def _added(name: str, form: Form) -> str:
     """Return the distribution of a new parameter as JSON.
 
-    Raises UsageError if ``form`` fixes it.
+    Raises UsageError if ``form`` is a single value, since a new parameter needs a range.
     """
     if isinstance(form, str):
         parameter(form, f"space[{name!r}]")

@@ -1,4 +1,4 @@
-"""Draws the page of devices: the trials that run on them now, and those of recent epochs."""
+"""Draws the page of devices: the trials that run on each device now, and recent trials."""
 
 from __future__ import annotations
 

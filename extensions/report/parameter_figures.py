@@ -71,7 +71,7 @@ def parallel(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
 
 
 def _dimension(name: str, values: Sequence[Any]) -> dict[str, Any]:
-    """Return an axis of the chart in the form of Plotly.
+    """Return an axis of the chart as Plotly's ``parcoords`` takes it.
 
     Choices and a few distinct numbers are evenly spaced. A wide range of numbers is logarithmic.
     """
