@@ -215,10 +215,10 @@ class _Keeper:
                 self._core.decide(Cut, trial=trial.id, fence=fence)
 
     def _best_on_its_way(self, study: StudyState) -> str:
-        """Return the id of the best trial so far, or "" if that trial has reached its target.
+        """Return the id of the best trial so far, or "" if that trial is not waiting or running.
 
         With several objectives, the first objective decides. Of equal trials, the one with the
-        lowest number is the best.
+        lowest number is the best. A trial that the user trains also gives "".
         """
 
         def rank(trial: Trial) -> tuple[bool, float, int]:
