@@ -16,7 +16,7 @@ _MOST_DOUBLINGS = 60
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The waits (seconds) after failures in a row, the first ``free`` of which cost none."""
+    """The waits (seconds) after failures in a row. The first ``free`` failures cause no wait."""
 
     first: float
     longest: float
@@ -39,22 +39,22 @@ RESTARTS = Backoff(first=0.5, longest=10.0, free=1)
 class Restarts:
     """The starts and ends of a process that must keep running, and the time of the next start."""
 
-    #: When the process was started last.
+    #: Time of the last start.
     began: float = -math.inf
-    #: When the process may be started again, once its end was noted.
+    #: Earliest time of the next start. Set when the end of the process is noted.
     due: float = -math.inf
-    #: Number of ends in a row that came soon after a start.
+    #: Number of times in a row that the process ended soon after its start.
     early: int = 0
 
     def started(self, now: float) -> Restarts:
-        """Note a start."""
+        """Return the state after a start of the process at ``now``."""
         return replace(self, began=now)
 
     def ended(self, now: float) -> Restarts:
-        """Note an end."""
+        """Return the state after the process ended at ``now``."""
         early = 0 if now - self.began > HEALTHY_AFTER else self.early + 1
         return replace(self, due=now + RESTARTS.after(early), early=early)
 
     def is_healthy(self, now: float) -> bool:
-        """Return True if it started, and was due, more than ``HEALTHY_AFTER`` seconds ago."""
+        """Return True if both the last start and ``due`` are over ``HEALTHY_AFTER`` seconds ago."""
         return now - max(self.began, self.due) > HEALTHY_AFTER

@@ -68,7 +68,7 @@ class LedgerRefused(BackendError):
 
 
 class LedgerDamaged(BackendError):
-    """The ledger is not as it was written. Nothing is read from it or written to it."""
+    """The ledger's content is damaged. Penstock neither reads nor writes a damaged ledger."""
 
 
 #: Errors of a ledger that last until a person acts.
@@ -76,7 +76,7 @@ LASTING = (LedgerRefused, LedgerDamaged)
 
 
 class IllegalTransition(PenstockError):
-    """An event that cannot happen in this state: a bug in Penstock. Nothing of it is written."""
+    """An event that is impossible in the present state: a bug in Penstock. It is not recorded."""
 
 
 class BrokenExtension(IllegalTransition):

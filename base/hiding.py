@@ -40,7 +40,10 @@ def explained(error: Exception) -> Exception:
 
 
 def _names(error: BaseException | None) -> Iterator[str]:
-    """Yield the modules that an error, or its cause, failed to import or found incomplete."""
+    """Yield the names of modules that could not be imported, or only in part.
+
+    The names are taken from ``error`` and from the chain of its causes.
+    """
     for _ in range(_LINKS):
         if error is None:
             return

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Turn garbage collection off in the block, which imports many modules.
+    """Turn garbage collection off during the block, which imports many modules.
 
-    Modules make many objects and next to no garbage, so collections in between find nothing. They
-    take a fifth of the time of torch's import.
+    Imports create many objects and almost no garbage. Garbage collections during the import of
+    torch would take a fifth of its time and free nothing.
     """
     was_on = gc.isenabled()
     gc.disable()

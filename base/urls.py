@@ -6,10 +6,11 @@ import re
 
 
 def hide_password(url: str) -> str:
-    """Return ``url`` without user and password, fit for messages. Malformed URLs are safe as well.
+    """Return ``url`` with ``***`` in place of the user and the password, for use in messages.
 
-    If there are several addresses (``sentinel://``), none before the last one with a password is
-    shown, since a ``;`` may be part of a password.
+    Passwords of malformed URLs are hidden as well. A ``sentinel://`` URL may have several
+    addresses, separated by ``;``, which may also be part of a password. So everything from the
+    first address to the last password is hidden.
     """
     hidden = re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)
     return re.sub(r"((?:password|pass|username)=)[^&#]*", r"\1***", hidden)

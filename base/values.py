@@ -1,4 +1,4 @@
-"""Values that are made by the thousand: dataclasses that only type checkers protect from changes.
+"""Dataclasses that are cheap to create, because only type checkers keep their fields constant.
 
 At runtime a frozen dataclass sets each of its fields by ``object.__setattr__``, so making one takes
 about ten times as long as making an ordinary one. For values made with every epoch (events,

@@ -19,7 +19,10 @@ def named(cls: type) -> str:
 def worded(
     value: object, formatter: Callable[[object], str] = repr, limit: int = MAX_CHARACTERS
 ) -> str:
-    """Return ``formatter(value)``, cut to ``limit`` characters; a placeholder if it raises."""
+    """Return ``formatter(value)``, cut to ``limit`` characters.
+
+    If the formatter raises an error, return a placeholder that names the error's type.
+    """
     try:
         text = "".join([formatter(value)])  # a plain str, even of a subclass
     except BaseException as error:  # sys.exit in a __repr__, too

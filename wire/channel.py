@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
-#: The most descriptors with one message: a process's standard input or its socket, a listening
-#: socket or a lock, and its log.
+#: The most descriptors that one message carries: a process's standard input or socket, a listening
+#: socket or a lock, and the process's log.
 _DESCRIPTORS = 3
 _COUNT = "descriptors"
 _PART = 1 << 16
@@ -27,7 +27,7 @@ _UCRED = struct.Struct("iII")
 
 
 class TooLong(ValueError):
-    """A line is longer than any message may be. The argument is the part that was received."""
+    """Raised if a line exceeds the longest allowed message. ``args[0]`` is the received part."""
 
 
 class Channel:

@@ -24,8 +24,8 @@ Scalar = str | int | float | bool | None
 SUSPENDABLE = ("objective", "epochs")
 #: The most bytes in one message of a trainer. 20,000 metrics fit, and a worker can handle it.
 MAX_MESSAGE = 1 << 20
-#: Fields of older tasks that do not change a trainer's results. If turns had weights, they count
-#: the same until the next dispatch.
+#: Fields in tasks of older versions. They are ignored, because they do not change the results of
+#: training.
 _GONE = frozenset({"v", "weights", "measured"})
 Check = Literal["fields", "encoding", "seal", "json", "form", "type", "handling"]
 
@@ -84,13 +84,14 @@ class SegmentTask(_Frozen):
     metric: str
     #: Further metrics that must be reported: those of other objectives and of constraints.
     also: tuple[str, ...] = ()
-    #: Metrics with the highest allowed value of each. If a trial is known to exceed one before its
-    #: training, it is not trained.
+    #: Pairs of a metric and its highest allowed value. A trial that exceeds a value before training
+    #: (such as a limit on parameters) is not trained.
     bounds: tuple[tuple[str, float], ...] = ()
     #: The study's seed.
     seed: int
-    #: The trial's replicate number, from 0, if trials share the keys of their random numbers; for a
-    #: branch, the number in its parent's keys. None: the keys are its own.
+    #: The number, from 0, that replaces the trial's own in the keys of its random numbers. Trials
+    #: with the same number share these keys. A branch has the number of its parent. None if the
+    #: keys contain the trial's own number.
     replicate: int | None = Field(ge=0, default=None)
     #: The first epoch of the segment.
     first: int = Field(ge=1)
@@ -99,7 +100,7 @@ class SegmentTask(_Frozen):
     #: Time (seconds since 1970) from which the first epoch that ends closes the segment; None if
     #: there is no such time.
     until: float | None = None
-    #: True if the last epoch is the trial's present target.
+    #: True if the segment's last epoch is the epoch up to which the trial is to be trained for now.
     final: bool = False
     #: The number of shards that each batch is cut into, 1 or more.
     shards: int = Field(ge=1, default=1)
@@ -120,25 +121,29 @@ class SegmentTask(_Frozen):
     system: SystemConfig = ()
     #: Widths to measure, in this order, instead of training (``profiling.costs.width_window``).
     widths: tuple[int, ...] = ()
-    #: The longest time for measuring widths, in epochs.
+    #: The most time for measuring ``widths``, as a number of epochs.
     width_epochs: float = Field(default=0.0, ge=0)
     #: Epochs after which a copy of the state is kept in memory, because other trials begin there.
     copies: tuple[int, ...] = ()
-    #: The most bytes of data of the process (``memory.bounded``), including paused functions.
+    #: The most bytes of memory that the trainer process may use for data, including the data of
+    #: user functions that are paused in it (``memory.bounded``). None for no limit.
     memory_limit: int | None = Field(default=None, gt=0)
     #: The state hash after epoch ``first`` - 1; empty if none is known.
     expect: str = ""
     #: The identity of the trainer that had the state ``expect`` in memory (``tasks.gangs.peers``).
     holder: str = ""
     exactness: Literal["bitwise", "statistical"] = "bitwise"
-    #: The numeric signature under which the trial, or at least its study, was computed so far.
+    #: The numeric signature (everything that decides the bits of a result, such as the processor)
+    #: of the trial's earlier epochs, or else of earlier epochs of its study. Empty if there are
+    #: none.
     signature: str = ""
     on_signature_change: Literal["refuse", "record"] = "refuse"
     #: The URL of the checkpoint store.
     store: str = ""
     #: The environment that the trainer runs in; empty: that of the worker.
     environment: str = ""
-    #: Mean seconds between two losses of such an attempt. This decides how often states are saved.
+    #: Mean time (seconds) between two losses of attempts like this one. States are saved more often
+    #: if it is short.
     mtbf: float = Field(default=PRIOR, gt=0)
     #: The longest time of an epoch (seconds); None for no limit.
     epoch_timeout: float | None = Field(default=None, gt=0)

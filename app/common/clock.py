@@ -12,7 +12,10 @@ class Clock(Protocol):
 
 
 class WallClock:
-    """Wall time. If the machine's clock is set back, this one waits until that catches up."""
+    """Wall time that never goes back.
+
+    If the machine's clock is set back, ``now`` returns the same value until that clock catches up.
+    """
 
     def __init__(self) -> None:
         self._last = 0.0

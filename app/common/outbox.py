@@ -53,11 +53,14 @@ M = TypeVar("M", bound=Message)
 
 
 class Outcome(NamedTuple):
-    """The outcome of a message or of a try. ``why`` it failed is empty if it was sent."""
+    """The outcome of a message, or of one try to send a message.
+
+    ``why`` is the reason for a failure, and is empty if the message was sent.
+    """
 
     why: str
-    #: The most tries of a message that fails in this way: 1 if another try would fail alike. None
-    #: for the outbox's own number.
+    #: The most tries of a message that has failed for this reason: 1 if every further try would
+    #: fail for the same reason. None stands for the number of tries of the outbox.
     limit: int | None = None
     attempts: int = 1
     #: True if the message may have been sent although the try failed.
@@ -97,7 +100,7 @@ class Outbox(Generic[M]):
         self._count = 0
 
     def put(self, message: M) -> None:
-        """Have a message sent, unless its key is known."""
+        """Queue a message for sending, unless a message with the same key was queued before."""
         with self._changed:
             key = key_of(message)
             if key in self._outcomes:
@@ -116,7 +119,7 @@ class Outbox(Generic[M]):
                 threading.Thread(target=self._work, name=self._name, daemon=True).start()
 
     def ended(self, keys: Collection[Key]) -> dict[Key, Outcome]:
-        """Return the outcomes of those messages among ``keys`` that have one."""
+        """Return the outcomes, by key, of those messages among ``keys`` that have an outcome."""
         with self._changed:
             outcomes = {key: self._outcomes.get(key) for key in keys}
             ended = {key: outcome for key, outcome in outcomes.items() if outcome is not None}

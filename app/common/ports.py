@@ -20,7 +20,8 @@ from ...scheduler.model.study import Params, Scalar, StudySpec
 from ...scheduler.model.trial import Trial
 from ...wire.messages import Forged
 
-#: Seconds in which a worker that was told to stop may end its epochs. Then its agent ends it.
+#: Seconds that a worker has for finishing its epochs after it was told to stop. After that the
+#: agent ends the worker.
 DRAIN_GRACE = 30.0
 
 
@@ -34,7 +35,10 @@ class Message:
 
 
 class CodeFiles(Protocol):
-    """Storage of code by value, each under its SHA-256 (hex). Both raise BackendError."""
+    """Storage of code that is sent by value, under the SHA-256 (hex) of the code.
+
+    Both methods raise BackendError.
+    """
 
     def keep(self, digest: str, content: bytes) -> None: ...
 
@@ -108,9 +112,9 @@ class Effects:
     answers: list[tuple[str, str]] = field(default_factory=list)
     #: (study, JSON text): changes in studies of objectives, for their trainers.
     history: list[tuple[str, str]] = field(default_factory=list)
-    #: Studies whose whole history is in ``history``, so that earlier texts are not needed.
+    #: Studies whose complete history is in ``history``, so that texts sent before can be deleted.
     repeated: list[str] = field(default_factory=list)
-    #: (study, trial): trials that have ended, and for which a script is to call callbacks.
+    #: Pairs (study, trial) of ended trials for which a user's script still has to call callbacks.
     unheard: list[tuple[str, str]] = field(default_factory=list)
     #: Studies that are over. Trainers need no history of them, and a process may wait for the end.
     ended: list[str] = field(default_factory=list)
@@ -141,7 +145,7 @@ class Transport(Protocol):
 
 
 class Answer(NamedTuple):
-    """Configurations for new trials, and a mark if they are the last."""
+    """A sampler's configurations for new trials, and a flag that says if they are the last."""
 
     trials: tuple[Params, ...]
     #: True if no configurations follow these.
@@ -158,7 +162,7 @@ class Policies(Protocol):
 
 
 class Samplers(Protocol):
-    """Proposes configurations. Its answers depend only on the arguments."""
+    """Proposes configurations for trials. The answers depend only on the arguments."""
 
     def ask(
         self,

@@ -80,7 +80,9 @@ def label(name: str) -> str:
 
 
 def sparkline(values: Sequence[float], low: float, high: float) -> str:
-    """Return ``values`` as little bars between ``low`` and ``high``. Other values are clipped.
+    """Return ``values`` as bars of text, whose heights show values from ``low`` to ``high``.
+
+    Values outside this range are clipped.
 
     >>> sparkline([0.0, 0.5, 1.0], 0.0, 1.0)
     '▁▅█'
@@ -94,7 +96,11 @@ def sparkline(values: Sequence[float], low: float, high: float) -> str:
 
 
 def status_word(status: str, *, still: bool) -> str:
-    """Return a study's status in words; *unfinished* if it stands still as in ``progress.View``."""
+    """Return a study's status in words.
+
+    ``still`` is True if a running study makes no progress, as ``progress.View`` defines it. The
+    word is *unfinished* then.
+    """
     return "unfinished" if still and status == "running" else status
 
 
@@ -105,7 +111,10 @@ def share_words(weight: float, priority: int) -> str:
 
 
 def instead(seconds: float = POLICY_BACKOFF) -> str:
-    """Say what runs after a policy has failed, and that it is asked again after ``seconds``."""
+    """Return the advice for a policy that failed: which plan is used until the policy works.
+
+    ``seconds`` is the time after which the policy is asked again.
+    """
     return (
         "the previous plan stays in force, and trials that are not in it run in order of"
         " arrival on one device each. Correct the policy: it is asked again after"

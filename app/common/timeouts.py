@@ -13,11 +13,10 @@ T = TypeVar("T")
 def call_with_notices(
     every: float, name: str, call: Callable[[], T], notify: Callable[[], object]
 ) -> T:
-    """Return the result of ``call`` or raise its error, however long it takes.
+    """Return the result of ``call``, or raise its error, without a time limit.
 
-    ``notify`` is called every ``every`` seconds until then.
-
-    ``call`` runs in a thread called ``name``, ``notify`` in the calling thread.
+    Meanwhile ``notify`` is called every ``every`` seconds, in the calling thread. ``call`` runs in
+    a thread called ``name``.
     """
     future = _begun(name, call)
     while not wait([future], every).done:
@@ -28,9 +27,9 @@ def call_with_notices(
 def within(seconds: float, name: str, call: Callable[[], T]) -> T:
     """Return the result of ``call`` or raise its error. Raises TimeoutError after ``seconds``.
 
-    ``call`` runs in a thread called ``name``, because socket timeouts do not cover name lookups,
-    and disks have none at all. A thread that hangs is abandoned; it does not keep the process
-    alive.
+    ``call`` runs in a thread called ``name``, because timeouts of sockets do not cover name
+    lookups, and reads from disks have no timeout. After TimeoutError the thread is abandoned. It
+    does not keep the process alive.
     """
     future = _begun(name, call)
     if not wait([future], seconds).done:

@@ -28,7 +28,10 @@ def one_of(field: str, value: Any, known: Collection[Any], allowed: str = "") ->
 
 
 def whole(field: str, value: Any, low: int | None = None, high: int | None = None) -> int:
-    """Return ``value`` as an int from ``low`` to ``high``. Raises UsageError naming ``field``."""
+    """Return ``value`` as an int. None for ``low`` or ``high`` means no limit.
+
+    Raises UsageError, naming ``field``, if ``value`` is no whole number from ``low`` to ``high``.
+    """
     allowed = "a whole number" if low is None else f"a whole number >= {low}"
     allowed = allowed if high is None else f"a whole number, {low} to {high}"
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):

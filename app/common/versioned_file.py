@@ -39,7 +39,8 @@ File = TypeVar("File", bound=Body)
 def to_text(content: Body) -> str:
     """Return the file's text: JSON that a version control system can compare line by line.
 
-    Raises UsageError if a text in it is not valid UTF-8, as may be in older ledgers.
+    Raises UsageError if a text in ``content`` cannot be encoded as UTF-8. Older ledgers may contain
+    such texts.
     """
     try:
         return content.model_dump_json(indent=1) + "\n"

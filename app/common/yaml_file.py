@@ -66,9 +66,10 @@ class YamlFile:
     def mapping(
         self, key_path: KeyPath, what: str, value: Any = ..., *, numbers: bool = False
     ) -> dict[str, Any]:
-        """Return ``value`` (default: the whole file) as a mapping, or raise UsageError on ``what``.
+        """Return ``value``, by default the whole file, as a mapping.
 
-        With ``numbers``, keys may be whole numbers, which are returned as text.
+        If ``numbers`` is True, keys may be whole numbers, which are returned as text. Raises
+        UsageError, with the words ``what`` for the value, if the value is no mapping.
         """
         value = self.values if value is ... else value
         if not isinstance(value, dict):
