@@ -1,1 +1,4 @@
-"""The script's side: the Python API, and the script's objects that objectives change."""
+"""The part of Penstock that runs in the user's script: the Python API.
+
+It also handles objects of the script that objectives change in other processes.
+"""

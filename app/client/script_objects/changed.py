@@ -2,11 +2,12 @@
 
 Theory of operation. Before the first trial, the objective's syntax tree tells which objects the
 objective changes (``tasks.contracts.shared_state``). If the objective collects results of all
-trials in an object (``scores.append(score)``), a message says so at once, and what to write
-instead. If the objective assigns to a name (``global best``), the name goes to the trainers as a
-slot: each trial that is the best so far stores the values of its slots. When the study is over, the
-script's slots get the values that the best trial has stored. Each object in which the objective
-collected results is replaced by a guard, so that nobody takes an empty list for a result.
+trials in an object (``scores.append(score)``), a message says at once that the script will not see
+these results, and shows the code to write instead. If the objective assigns to a name
+(``global best``), the name becomes a *slot*: each trial that is the best so far stores the values
+of its slots. When the study is over, the script's slots get the values that the best trial has
+stored. Each object in which the objective collected results is replaced by a guard, so that nobody
+takes an empty list for a result.
 """
 
 from __future__ import annotations
@@ -32,14 +33,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The guards in place in this process, each with its objective and the slot that holds the guard.
+#: The guards that are in place in this process. Each comes with its objective and with the slot
+#: that contains the guard.
 _standing: list[tuple[Guard, object, Slot]] = []
-#: The number of the trial whose values the script has now, for each study and its slots.
+#: The number of the trial whose values were assigned to the script's slots last, by the study's id
+#: and the slots.
 _handed: dict[tuple[str, Left], int] = {}
 
 
 class RecordRelay:
-    """Passes log records of a study's trials to this script's handlers, once for each epoch."""
+    """Passes log records of a study's trials to the logging handlers of this script.
+
+    The records of an epoch are passed on once, also if the epoch was trained several times.
+    """
 
     def __init__(self, plan: LogPlan, reader: Reader, after: int) -> None:
         """``plan``: the records that trainers collect. Events up to ``after`` are skipped."""
@@ -70,7 +76,7 @@ class Changed:
     def __init__(
         self, objective: Any, directions: Sequence[str], relay: RecordRelay | None = None
     ) -> None:
-        """``relay`` passes on what trials log; it is None if the script has no log handlers."""
+        """``relay`` passes on log records of trials. It is None if the script has no handlers."""
         self.relay = relay
         lifted = _lift_guards()
         self._objective = objective
@@ -152,7 +158,10 @@ def _stand(guard: Guard, objective: object, slot: Slot) -> None:
 
 
 def _lift_guards() -> list[tuple[Guard, object, Slot]]:
-    """Replace each guard by the object it stands for; return the guards that were in place."""
+    """Put the original objects back in place of all guards.
+
+    Return the removed guards, each with its objective and its slot.
+    """
     lifted = []
     while _standing:
         guard, objective, slot = _standing.pop()
@@ -170,7 +179,10 @@ def _value(slot: Slot, objective: object) -> Any:
 
 
 def _seen(slot: Slot, objective: object) -> tuple[int, int] | None:
-    """Return id and length (0 without one) of the object in ``slot``; None if it is empty."""
+    """Return the id and the length of the object in ``slot``.
+
+    The length is 0 if the object has none. Return None if the slot has no object.
+    """
     try:
         value = slot.get(objective)
     except LookupError:

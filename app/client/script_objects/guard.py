@@ -1,8 +1,8 @@
-"""Replaces an object of a script that the script's objective changed in other processes only.
+"""A replacement for an object of a script that the objective changed in other processes only.
 
-Code that goes to trainers may have guards of other objectives among its globals: in the trainer,
-each guard becomes the object it stands for. Any other copy or pickle of a guard could be taken for
-a result, so it is refused.
+Code that is sent to trainers may refer to guards of other objectives. In the trainer, the original
+object replaces each of these guards. Any other copy or pickle of a guard could be mistaken for a
+result, so copying and pickling raise an error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from ....base.errors import UsageError
 from ....tasks.contracts.by_value import PICKLES_CODE
 
-#: The special methods by which an object is read, changed or shown.
+#: Special methods with which Python reads, changes or prints an object.
 _USES = (
     *("len", "iter", "next", "reversed", "contains", "getitem", "setitem", "delitem", "missing"),
     *("bool", "int", "float", "complex", "index", "round", "trunc", "floor", "ceil", "abs"),
@@ -43,7 +43,10 @@ class Guard:
 
     @property  # type: ignore[misc]  # that of object can be written
     def __class__(self) -> Any:
-        """A class named like the guard's message, for errors (json's) that show the class."""
+        """A class whose name is the guard's message.
+
+        Some errors, such as those of ``json``, print only the class of an object.
+        """
         return type(object.__getattribute__(self, "_sentence"), (Guard,), {"__slots__": ()})
 
     def __getattr__(self, name: str) -> NoReturn:

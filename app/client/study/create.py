@@ -57,7 +57,10 @@ def refuse_unknown(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _meant(name: str, value: Any, known: Sequence[str]) -> str:
-    """Return a hint: the known argument, or field of a group, that is closest to an unknown one."""
+    """Return a hint that names the known argument closest to the unknown argument ``name``.
+
+    The fields of groups of options (such as ``Limits``) are known arguments, too.
+    """
     paths = option_paths()
     close = closest(name, [*known, *paths])
     if close is None:
@@ -281,7 +284,10 @@ def _in_step(plan: StudyPlan, settings: Settings, other: Elsewhere) -> Study:
 
 
 def _directed(plan: StudyPlan, other: Elsewhere) -> StudyPlan:
-    """Return ``plan`` with the directions of the existing study, as Optuna does."""
+    """Return ``plan`` with the directions of the study ``other``, which exists already.
+
+    Optuna ignores the directions given for an existing study, too.
+    """
     if other.directions == plan.directions:
         return plan
     metric, direction, further = parse_objectives(None, None, other.directions)
@@ -309,7 +315,7 @@ def _tools(plan: StudyPlan) -> tuple[Any, Any]:
 
 
 def _known(study: Any) -> Any:
-    """Return ``study``, one of ``warm_start``; if it is a name, load the study."""
+    """Return an entry of ``warm_start`` as a study. An entry that is a name is loaded."""
     if isinstance(study, str):
         return load_study(study)
     if not (hasattr(study, "get_trials") and hasattr(study, "direction")):

@@ -31,13 +31,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds after which a log that did not answer is tried again.
+#: Seconds to wait before writing again to a log that did not answer.
 RETRY = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A trial's metrics after an epoch; ``at`` is when they were accepted (seconds since 1970)."""
+    """A trial's metrics after an epoch.
+
+    ``at`` is the time (seconds since 1970) at which the scheduler accepted the epoch.
+    """
 
     epoch: int
     at: float
@@ -128,7 +131,7 @@ class Feed:
 
 
 class _LogPosition:
-    """A log, and how far it has been written."""
+    """A log, and the position in the list of epochs up to which the log was written."""
 
     def __init__(self, log: Log) -> None:
         self._log = log

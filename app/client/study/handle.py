@@ -46,7 +46,8 @@ class ScriptRun:
     #: The command line's list of reasons, one for each study of an Optuna script that did not run
     #: on devices.
     aside: list[str] | None = None
-    #: True while a script calls our replacement of an Optuna function, which acts as Optuna's does.
+    #: True while a script calls Penstock's replacement of an Optuna function. Defaults and errors
+    #: are Optuna's then.
     as_optuna: bool = False
     #: The id of the study for which code is sent. In trainers, the code's references to this study
     #: become the trainer's own study.
@@ -145,7 +146,10 @@ class StudyHandle:
             submitted.append(self)
 
     def note_asked(self) -> None:
-        """Bind the study to this process if an Optuna script made it and asks it for trials."""
+        """Register this process as one that asks the study for trials.
+
+        This does nothing unless an Optuna script made the study and calls ``ask`` or ``tell``.
+        """
         asks_here = self.spec is not None and self.spec.contract == "ask"
         if not asks_here or self.announce is None or self._asks:
             return

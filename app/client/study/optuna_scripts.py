@@ -44,7 +44,10 @@ class _Studies:
             self._say("Optuna's studies run on Penstock's devices; python runs them plainly")
 
     def add_plain(self, study: Any, builder: str) -> None:
-        """Note a plain Optuna study that module ``builder`` runs; say so once for each module."""
+        """Note that the module ``builder`` runs a plain Optuna study.
+
+        The user is told once for each such module.
+        """
         if builder not in self._plain:
             self._say(
                 f"{builder} builds its study as optuna.study.Study itself: its trials run in this"

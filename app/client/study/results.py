@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 class ReadableStudy(optuna.Study):
     """The read-only part of an Optuna study over this installation's ledger.
 
-    ``study_name`` and ``id`` name the study. Until it is submitted it is in this process's memory.
+    ``study_name`` and ``id`` name the study. A study that was not submitted yet exists only in the
+    memory of this process.
     """
 
     def __init__(
@@ -94,9 +95,9 @@ class ReadableStudy(optuna.Study):
     def spent(self) -> dict[str, Any]:
         """Use of devices so far: ``device_hours``, ``kwh``, ``money``, and the ``limits`` of these.
 
-        ``limits`` has for each limit what is ``used``, the ``most`` allowed, what is ``left``, and
-        whether it was ``reached``; a ``deadline`` counts in seconds since the submission. Without
-        limits the amounts are known once the study is over; until then they are None.
+        ``limits`` maps the name of each limit to the amount ``used``, the ``most`` allowed, the
+        amount ``left``, and a flag ``reached``. A ``deadline`` counts in seconds since the
+        submission. If the study has no limits, the amounts are None until the study is over.
         """
         from ...show.views.spending import spent_facts
 

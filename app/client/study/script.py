@@ -93,7 +93,8 @@ def as_python(
 ) -> Iterator[None]:
     """Set ``sys.argv`` and the first entry of ``sys.path`` as the script expects them.
 
-    With ``beside``, modules next to the script are found even under Python's safe path (-P).
+    If ``beside`` is True, modules in the script's folder can be imported even if Python runs with a
+    safe path (``-P``).
     """
     argv, path = sys.argv, sys.path
     sys.argv = [str(script), *arguments]
@@ -129,7 +130,10 @@ def run_module(name: Path, arguments: Sequence[str]) -> None:
 
 
 def source_of(name: Path) -> Path | None:
-    """Return the file that ``run_module`` would run, without importing anything; None if none."""
+    """Return the file that ``run_module`` would run, without importing anything.
+
+    Return None if there is no such file.
+    """
     with _python_path():
         return _file_of(str(name), list(_specs(str(name))))
 
@@ -147,7 +151,9 @@ def _python_path() -> Iterator[None]:
 
 
 def _specs(name: str) -> Iterator[ModuleSpec]:
-    """Yield the import specs of ``name``'s packages and of the module to run, as far as found.
+    """Yield the import specs of the packages of ``name``, then the spec of the module to run.
+
+    Specs after the first one that cannot be found are left out.
 
     The module to run in a package is its ``__main__``.
     """
@@ -174,7 +180,7 @@ def _file_of(name: str, specs: Sequence[ModuleSpec]) -> Path | None:
 
 
 def _missing(name: str, specs: Sequence[ModuleSpec]) -> str:
-    """Say why ``python -m name`` runs nothing, and what can be done."""
+    """Return a message that says why ``python -m name`` cannot run, and what to type instead."""
     if name.endswith((".py", ".ipynb")) or "/" in name:
         return f"{name} is a file and not a module: `penstock run {name}`"
     if specs and specs[-1].name == name:

@@ -106,7 +106,7 @@ class Elsewhere(Protocol):
         """Return the user's storage, through which the ledger's study is read and written."""
 
     def sync(self) -> None:
-        """Copy to each of the two studies what only the other one has."""
+        """Copy trials and attributes that only one of the two studies has to the other study."""
 
     def is_foreign(self, number: int) -> bool:
         """Return True if the ledger's trial of this number ended first in the user's storage."""

@@ -67,9 +67,9 @@ def space_second(method: Any) -> Any:
 
 
 class Study(ReadableStudy):
-    """A study, submitted or about to be. Made by ``create_study`` and ``load_study``.
+    """A study, submitted or not. ``create_study`` and ``load_study`` return such objects.
 
-    All that Optuna's study has is there as well.
+    The class has all methods and properties of Optuna's ``Study``.
     """
 
     @to_the_user
@@ -235,7 +235,7 @@ class Study(ReadableStudy):
         self._use_ledger()
 
     def _use_ledger(self) -> None:
-        """Read and write the ledger from now on, since the study is there."""
+        """Switch this object from memory to the ledger, after the study was written there."""
         storage = self._handle.storage()
         self.study_name = self._handle.study_name
         study_id = storage.get_study_id_from_name(self._handle.id)
@@ -247,7 +247,7 @@ class Study(ReadableStudy):
             self._elsewhere.keep(self.id, self._handle.settings)
 
     def _sync(self) -> None:
-        """Bring this study and its copy in the user's own storage into step, if there is one."""
+        """Synchronise this study with the study in the user's own storage, if there is one."""
         if self._elsewhere is not None:
             self._elsewhere.sync()
 
@@ -270,9 +270,10 @@ class Study(ReadableStudy):
         return Changed(func, [each.name.lower() for each in self.directions], self._relay())
 
     def _relay(self) -> RecordRelay | None:
-        """Return the relay of trials' log records; None if this script has no handlers for them.
+        """Return an object that passes log records of trials to this script's logging handlers.
 
-        Call this before trials are sent.
+        Return None if the script has no such handlers. Call this method before the first trial is
+        sent, since records of earlier trials are skipped.
         """
         plan = plan_of_script()
         if plan is None:
@@ -508,7 +509,10 @@ class Study(ReadableStudy):
         self._handle.observed += of_study(study, self._handle.plan.direction)
 
     def _learn(self, results: Sequence[Observation], what: str) -> None:
-        """Add ``results`` for the sampler; after submission, accept only those that it has."""
+        """Add ``results`` for the sampler.
+
+        After the submission, results that the sampler does not have already are refused.
+        """
         if self._handle.spec is not None:
             observations = fitting(results, self._handle.spec.space, self._handle.spec.conditions)
             if not set(observations) <= set(self._handle.spec.observations):
