@@ -1,1 +1,4 @@
-"""One event in, decisions out: a file for each thing that can happen."""
+"""The engine: a reducer that takes one event and returns decisions.
+
+Each module handles one kind of occurrence, such as the end of an epoch or the loss of a device.
+"""

@@ -1,11 +1,11 @@
 """The end of an attempt: its objective returns, its code fails, or the infrastructure loses it.
 
-Theory of operation. An attempt is one dispatched segment. It counts as long as the trial still has
-the attempt's fence. The module ``epochs`` handles the attempt's epochs, the last of which may close
-it. This module handles every other end. Failures of the user's code and losses by the
-infrastructure are treated differently. A failure belongs to the trial, and the kind of the failure
-decides whether the trial is tried again. A loss counts against the devices where it happened; a
-device rests after several losses in a row.
+Theory of operation. An attempt is one dispatched segment. Reports of an attempt count as long as
+the trial still has the attempt's fence. The module ``epochs`` handles the attempt's epochs, and the
+last epoch may end the attempt. This module handles all other ends. Failures of the user's code and
+losses by the infrastructure are treated differently. A failure belongs to the trial, and the kind
+of the failure decides whether the trial is tried again. A loss counts against the devices on which
+the attempt ran. After several losses in a row, a device gets no work for some seconds (it *rests*).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .checkpoints import Checkpoints
 from .proposals import Proposals
 from .signatures import Signatures
 
-#: The rests of a device after losses in a row.
+#: How long a device rests (gets no work) after losses in a row.
 RESTS = Backoff(first=1.0, longest=30.0, free=2)
 
 
@@ -159,10 +159,11 @@ class Attempts:
     def _continue_after_window(
         self, study: StudyState, trial: Trial, step: Step, *, learned: bool = False
     ) -> None:
-        """Put the trial back in the state it had before its widths were measured.
+        """Return the trial to training after a window in which its speed at widths was measured.
 
-        If nothing was learned, the trial keeps its planned width: the next plan may come only after
-        the trial's epoch has begun, and without a width that epoch would run on one device.
+        If the window measured nothing (``learned`` is False), the trial keeps its planned width.
+        Otherwise the trial's next epoch could begin before the next plan is made, and would then
+        run on one device.
         """
         if learned or not self._state.keep_widths:
             self._planning.forget(trial)
@@ -270,18 +271,19 @@ class Attempts:
         self._core.offer_slots()
 
     def trials_of_this_call(self, study: StudyState) -> list[Trial]:
-        """Return the trials that say something about the code of the present call of ``optimize``.
+        """Return the trials that were created by the present call of ``optimize``.
 
-        Left out are trials of earlier calls, copied trials, and branches, whose values the user
-        chose.
+        Their failures show that the code of this call is broken. Trials of earlier calls and copied
+        trials are left out. Branches are left out, too, because the user chose their parameters.
         """
         own_trials = [trial for trial in self._core.trials_of(study) if not trial.branched]
         return [t for t in own_trials if (t.finished_at or study.extended_at) >= study.extended_at]
 
     def abandon(self, study: StudyState, status: str) -> None:
-        """End a study that may have trials at work.
+        """End a study, even if some of its trials are running.
 
-        Open attempts are fenced off. Accepted epochs stay.
+        The attempts of running trials are fenced off, so their later reports do not count. Accepted
+        epochs stay.
         """
         for trial in self._core.trials_of(study):
             if trial.state in FINAL:

@@ -47,9 +47,10 @@ class Checkpoints:
         self._core.extensions.durable(trial.id, event.epoch, trial.parents)
 
     def share(self, study: StudyState, trial: Trial, states: Iterable[Parent]) -> None:
-        """Record those durable ``states`` of another trial that ``trial`` has too, by their hashes.
+        """Record durable ``states`` of another trial that are also states of ``trial``.
 
-        Both trials then name the same files, and the row of either trial keeps a file.
+        States are the same if their hashes are equal. Afterwards both trials refer to the same
+        files. A file is kept as long as one of the trials refers to it.
         """
         if trial.state in FINAL and trial.id not in study.best:
             return  # it keeps none
@@ -75,15 +76,16 @@ class Checkpoints:
         return trial.target != study.spec.strategy.max_epochs and forks(study.spec)
 
     def inherit(self, study: StudyState, trial: Trial, fork: Fork) -> None:
-        """Have a new trial start from the state of the fork's source."""
+        """Make a new trial start from the state of the trial from which ``fork`` copies."""
         origin = Origin(fork.source, fork.epoch, fork.trial)
         self.begin_after(trial, origin, self._state.trials[fork.source].parents)
         assert trial.parents or not forks(study.spec)
 
     def begin_after(self, trial: Trial, origin: Origin, states: Iterable[Parent]) -> None:
-        """Have a new trial start after its origin, from the state among ``states`` at that epoch.
+        """Make a new trial start from the state of another trial after the epoch ``origin.epoch``.
 
-        Both trials name the same file, and the row of either trial keeps the file.
+        The state is the one among ``states`` that belongs to this epoch. Afterwards both trials
+        refer to the same file, which is kept as long as one of them refers to it.
         """
         trial.origin, trial.epoch = origin, origin.epoch
         for state in states:

@@ -1,11 +1,12 @@
 """Devices: they join, drain and leave, and the operator takes them out and gives them back.
 
-Theory of operation. A ``Drain`` is the operator's drain of a device. It belongs to the device's
-*name* and is separate from what the device's worker reports (``DeviceState.draining``). So the
-drain outlasts a restart of the worker, and a node that leaves and joins again; only the operator
-lifts it. A trial that runs on a held device is cut at the end of its epoch and continues elsewhere.
-If the drain has a deadline, an attempt that still runs then is revoked: its current epoch is lost
-and replayed elsewhere. Such a revocation counts as a loss neither of the trial nor of the device.
+Theory of operation. A ``Drain`` is the operator's order to give a device no more work. The order
+belongs to the *name* of the device, and is separate from the draining that the device's worker
+reports (``DeviceState.draining``). So the order stays in force when the worker restarts, and when
+the node leaves and joins again. Only the operator lifts it. A trial that runs on such a *held*
+device is stopped at the end of its epoch and continues on another device. If the order has a
+deadline, an attempt that is still running at the deadline is revoked: its current epoch is lost and
+computed again on another device. This does not count as a loss of the trial or of the device.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from ..state.state import ERA, DeviceRecord, DeviceState, Drain
 from .attempts import Attempts
 from .proposals import Proposals
 
-#: The most trials, beyond ``n_trials``, that a study may have begun since the copy from which a
-#: ledger was restored: forks, extensions.
+#: After a restore from a backup, the engine does not know which trials were created since the
+#: backup. It assumes that a study has at most ``n_trials`` plus this number: forks and extensions.
 FORGOTTEN_TRIALS = 100
 
 
@@ -91,7 +92,7 @@ class Devices:
             drain.gone = record
 
     def deadlines(self) -> Iterator[float]:
-        """Yield the times at which attempts are to be revoked (the runner's clock)."""
+        """Yield the times (of the runner's clock) at which drains revoke attempts."""
         for name, drain in self._state.held.items():
             device = self._state.devices.get(name)
             if drain.deadline is not None and device is not None and any(device.fences):
@@ -110,12 +111,13 @@ class Devices:
         self._proposals.wait(trial, first=True)
 
     def on_ledger_restored(self, event: LedgerRestored) -> None:
-        """Start a new era of fences after a restore, so that no fence is used twice.
+        """Start a new range of fences after a restore, so that no fence is used twice.
 
-        Fences sent after the backup are unknown. A new trial may get the id of a forgotten one,
-        with other parameters, so workers drop all states of every trial that may have been
-        forgotten. Slots are filled by a later event, since a release in the same batch as a
-        dispatch would undo the dispatch.
+        The fences that were used between the backup and the restore are unknown. Trials that were
+        created in this time are unknown, too, and a new trial may get the id of such a forgotten
+        trial, with other parameters. So workers drop the states of all trials that may have been
+        forgotten. Slots are not filled by this event but by a later one, because a release in the
+        same batch as a dispatch would undo the dispatch.
         """
         for attempt in list(self._state.attempts.values()):
             self._requeue(self._state.trials[attempt.segment.trial])

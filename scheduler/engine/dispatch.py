@@ -1,12 +1,12 @@
 """Dispatch: free slots are given to waiting trials.
 
-Theory of operation. A trial keeps its slots until its target (the *standing plan*): an epoch that
-ends a segment short of the target is followed by the next segment on the same slots, without a call
-of the policy (``planning``). For slots that stay free, the strategies of the running studies are
-pulled for promotions and new configurations.
+Theory of operation. A trial keeps its slots until it has reached its target epoch. If a segment
+ends before the target, the next segment runs on the same slots, without another call of the policy
+(``planning``). If slots stay free, the strategies of the running studies are asked for promotions
+and new configurations.
 
-A trial whose planned width differs from the one it runs at is cut at the end of its epoch, and
-continues at the new width. A member of a gang has a whole device, with all its slots.
+A trial whose planned width (number of devices) differs from its present width is stopped at the end
+of its epoch and continues at the new width. A member of a gang uses all slots of its device.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from ..state.state import Attempt, StudyState
 from .checkpoints import Checkpoints
 from .proposals import Proposals
 
-#: The most later trials that may overtake a waiting trial and join devices that had no room for it.
+#: The most trials that may overtake a waiting trial for which no device in use has room.
 MAX_PASSED = 4
-#: Number of waiting trials without room at which no further trials, perhaps smaller ones, are
-#: drawn.
+#: If this number of waiting trials finds no room on devices in use, strategies are not asked for
+#: further trials, although these could be smaller.
 AHEAD = 2
 
 
@@ -137,9 +137,10 @@ class Dispatcher:
         return empty + min(len(free) - empty, ahead)
 
     def _draw_for_seats(self) -> bool:
-        """Ask strategies for trials for free seats in lanes; return True if any was entered.
+        """Ask strategies for trials to train in free seats of lanes, next to running trials.
 
-        Only studies whose trials gain by fused groups are asked.
+        Only studies that gain from training trials in fused groups are asked. Return True if a
+        strategy entered any trial.
         """
         fused_groups, entered = self._core.extensions.fused_groups, False
         for study in list(self._state.studies.values()):
@@ -156,12 +157,13 @@ class Dispatcher:
     def _dispatch_waiting(
         self, free: list[Member], seats: list[Member], blocked: list[Trial]
     ) -> bool:
-        """Give free slots to waiting trials in their order; return True if any trial got one.
+        """Give free slots to waiting trials in their order; return True if any trial got a slot.
 
-        A trial that may have no free slot takes one of the ``seats`` in other trials' lanes. Trials
-        that may join no device in use are added to ``blocked``. Up to ``MAX_PASSED`` later trials
-        may overtake a blocked trial. After that, no later trial joins others until the blocked
-        trial has its place. Under a packed plan the number is unlimited until the plan is patient.
+        A trial for which no slot is free takes one of the ``seats`` in lanes of running trials. A
+        trial that no device in use has room for is added to ``blocked``. Up to ``MAX_PASSED`` later
+        trials may overtake a blocked trial. After that, no other trial joins a device in use until
+        the blocked trial runs. A plan that packs trials lets any number overtake until it decides
+        that the blocked trial has waited long enough.
         """
         dispatched = False
         shared = self._state.shared_at is not None
@@ -216,9 +218,10 @@ class Dispatcher:
         return free_slots(self._state, self._core.extensions)
 
     def _open_window(self, study: StudyState, trial: Trial, free: list[Member]) -> bool:
-        """Measure widths of a waiting trial if the plan has a window for it.
+        """Start a width window of a waiting trial if the plan has one. Return True if it starts.
 
-        Return True if it starts. The window's devices are taken from ``free`` and must be empty.
+        In a width window, a trial's speed is measured on several numbers of devices. The window
+        takes its devices from ``free``, and no other trial may be on them.
         """
         if not self._planning.has_window(trial):
             return False
@@ -247,9 +250,9 @@ class Dispatcher:
         return True
 
     def _cut_windows(self) -> None:
-        """End width windows if trials wait: windows are for devices that no trial wants.
+        """End width windows if trials wait, because only devices without work may have a window.
 
-        The newest windows end first, and only as many as leave a device for each waiting trial.
+        The newest windows are ended first, until there is a device for each waiting trial.
         """
         missing = len(self._core.ready())
         windows = [(f, each) for f, each in self._state.attempts.items() if each.segment.widths]
@@ -316,9 +319,10 @@ class Dispatcher:
         width_epochs: float = 0.0,
         until: float | None = None,
     ) -> Attempt:
-        """Dispatch ``n`` epochs, or have ``widths`` measured if there are any.
+        """Dispatch a segment of ``n`` epochs; if ``widths`` are given, have them measured instead.
 
-        Measuring takes at most the time of ``width_epochs`` epochs. ``until``: see ``Dispatch``.
+        Measuring widths takes at most the time of ``width_epochs`` epochs. ``until`` is described
+        at ``Dispatch``.
         """
         width = len(members)
         resized = not widths and len(trial.members) not in (0, width)

@@ -4,11 +4,11 @@ Theory of operation. The engine is a reducer: synchronous, without I/O, clock or
 event goes in, the state changes, decisions come out. The same events in the same order give the
 same state and the same decisions, so a restart needs only the ledger's event table.
 
-An event either counts or it does not. An event that is late, repeated or fenced off raises
-``Refused`` and changes nothing; the runner drops it. An event that cannot happen raises
-``IllegalTransition``, which is a bug in Penstock: the runner drops the event and rebuilds the
-engine, because the state may be half changed. So every handler checks first and changes the state
-after.
+An event that is late, repeated or fenced off does not count: it raises ``Refused`` and changes
+nothing, and the runner drops it. An event that is impossible in the present state raises
+``IllegalTransition``, which is a bug in Penstock. The runner then drops the event and rebuilds the
+engine, because the state may be half changed. So every handler makes all checks before it changes
+the state.
 
 The engine is made of parts. Each part takes the ``Core`` (the state, the current event, the
 decisions and changes that follow from it) and the parts that it calls. ``__init__`` below lists all
@@ -103,7 +103,7 @@ class Parts(NamedTuple):
 
 #: A function that makes an extension of an engine.
 Plug = Callable[[Parts], Extension]
-#: The events that the core handles and never refuses, so extensions may hear them, too.
+#: Events that the core never refuses. So extensions may handle these events in addition.
 _NEVER_REFUSED = frozenset({PricesChosen, Tick})
 
 
@@ -182,16 +182,15 @@ class Engine:
 
     @property
     def strategies(self) -> Callable[[StudySpec], AnyStrategy]:
-        """Function that makes a study's strategy. An engine that replaces this one needs it."""
+        """A function that creates the strategy of a study. A rebuilt engine gets the same one."""
         return self._core.strategies
 
     def handle(self, event: Event) -> tuple[Decision, ...]:
         """Apply one event and return the decisions that follow.
 
-        Raises ``Refused`` if the event does not count; nothing has changed then. Raises
-        ``IllegalTransition`` at a bug in Penstock, or ``BrokenExtension`` at one in an extension.
-        Then the trial keeps its state, but earlier changes by the handler are not undone, and the
-        engine must not be used any more.
+        Raises ``Refused`` if the event does not count. The state is unchanged then. A bug in
+        Penstock raises ``IllegalTransition``, and a bug in an extension raises ``BrokenExtension``.
+        After these two errors the state may be half changed, and the engine must not be used again.
         """
         handler = self._handlers.get(type(event))
         if handler is None:
@@ -230,9 +229,10 @@ class Engine:
                 self._dispatcher.fill()
 
     def _tell_moved(self) -> None:
-        """Tell extensions which studies have a trial that changed its state or has a new epoch.
+        """Tell extensions which studies have a trial with a changed state or a new epoch.
 
-        An extension's answer may bring trials to their targets, and studies to their ends.
+        Extensions may answer by ending trials. So trials may reach their targets here, and studies
+        may end.
         """
         moved = self._core.moved
         while moved:
@@ -260,9 +260,9 @@ class Engine:
         return self._shares.queue()
 
     def aside(self) -> dict[str, str]:
-        """Return the trials that wait outside the queue, by id, each with the reason.
+        """Return the reasons why trials wait outside the queue, by the trial's id.
 
-        Extensions keep them, or their parameters are drawn again.
+        Such a trial is held back by an extension, or its parameters are being drawn again.
         """
         return self._proposals.resampling() | self._core.extensions.aside()
 
@@ -331,7 +331,10 @@ class Engine:
         }
 
     def _plugged(self, plugs: Sequence[Plug], parts: Parts) -> list[tuple[str, Extension]]:
-        """Make the extensions, and return each with its module. Failing ones are left out."""
+        """Create the extensions, and return them with the names of their modules.
+
+        Extensions whose creation fails are left out.
+        """
         extensions = []
         for plug in plugs:
             try:
@@ -344,9 +347,10 @@ class Engine:
     def _heard(
         self, name: str, hear: Callable[[Any], None], then: Callable[[Any], None] | None
     ) -> Callable[[Any], None]:
-        """Return a handler that calls extension ``name``'s ``hear``, and then ``then`` if given.
+        """Return an event's handler that calls ``hear`` of the extension ``name``, then ``then``.
 
-        With ``then`` given, ``hear`` is skipped while the extension is off.
+        ``then`` is the core's own handler, if there is one. In this case ``hear`` is skipped while
+        the extension is switched off.
         """
         extensions, trials = self._core.extensions, self._core.state.trials
 

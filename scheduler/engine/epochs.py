@@ -103,9 +103,10 @@ class Epochs:
     def _signs(
         self, study: StudyState, trial: Trial, attempt: Attempt, event: EpochReported
     ) -> bool:
-        """Record the epoch's signature as the trial's, and return True, if the study admits it.
+        """Check the numeric signature of an epoch; return True if the study accepts it.
 
-        Otherwise the device is excluded from the study and loses the trial.
+        An accepted signature is recorded as the trial's signature. If the signature is not
+        accepted, the device is excluded from the study, and the trial continues elsewhere.
         """
         if self._signatures.accepts(study, trial, event.signature):
             self._signatures.record(study, trial, event.epoch, event.signature)
@@ -118,9 +119,10 @@ class Epochs:
         return False
 
     def _compare(self, study: StudyState, trial: Trial, event: EpochReported) -> None:
-        """Compare a late report of an accepted epoch with the accepted state.
+        """Compare a late report of an epoch with the state that was accepted for this epoch.
 
-        This is a free check that the epoch's bits repeat. The report has no other effect.
+        The epoch was computed twice, so comparing the bits costs nothing. The late report has no
+        other effect.
         """
         accepted = trial.hashes.get(event.epoch, "")
         statistical = study.spec.exactness == "statistical"
@@ -141,7 +143,11 @@ class Epochs:
         event: EpochReported,
         metrics: Mapping[str, float],
     ) -> bool:
-        """Accept the epoch; return True if its device may now hold another number of trials."""
+        """Accept the epoch.
+
+        Return True if the epoch's measurements change the number of trials that its device may
+        train at the same time.
+        """
         self._core.accept(study, trial, event.epoch, metrics, event.state_hash)
         trial.holder = event.holder
         trial.signature = event.signature
@@ -210,10 +216,11 @@ class Epochs:
     def _beside_others(
         self, study: StudyState, trial: Trial, attempt: Attempt, event: EpochReported
     ) -> tuple[float, bool]:
-        """Tell extensions of an epoch in a fused group, or on a device with several slots.
+        """Tell extensions about an epoch that was trained next to other trials.
 
-        Return the seconds that the epoch would have taken alone, and True if its device may now
-        hold another number of trials.
+        This is an epoch in a fused group, or on a device with several slots. Return two values: the
+        estimated seconds that the epoch would have taken alone, and True if the number of trials
+        that the device may train at the same time has changed.
         """
         members, changed = attempt.segment.members, False
         if self._state.devices[members[0].device].device.slots > 1 and len(members) == 1:

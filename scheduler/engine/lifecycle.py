@@ -55,7 +55,7 @@ from ..strategies.stopping import Stopping
 from .attempts import Attempts
 from .proposals import ORDER_FREE, Proposals
 
-#: The message of a study that waited for its script's callbacks, after that script has gone.
+#: The message of a study that waited for callbacks of a script when the script ended.
 UNHEARD = "its script has gone: its callbacks are called no more"
 #: Strategies to which trials can be added at any time.
 EXTENSIBLE = (FullBudget, Asha, FreezeThaw, Stopping)
@@ -160,11 +160,12 @@ class Lifecycle:
             self._changed(study)
 
     def on_callbacks_called(self, event: CallbacksCalled) -> None:
-        """Let the study start as many more trials as the script has called its callbacks for.
+        """Note for which trials a script has called its callbacks, and let further trials start.
 
-        A strategy that compares trials pauses them, so its callbacks are called only after all
-        decisions. A study with such a strategy cannot be stopped by a callback, only cancelled, so
-        its trials are not held back.
+        If no strategy compares the trials, each ended trial holds one slot back until its callbacks
+        were called, so that a callback can stop the study in time. A strategy that compares trials
+        pauses them, and callbacks are called after its last decision. A callback cannot stop such a
+        study, only cancel it, so its trials do not wait for callbacks.
         """
         study = self._core.study(event.study)
         if not isinstance(study.strategy, FullBudget):
@@ -200,10 +201,10 @@ class Lifecycle:
         self._proposals.settle(study)
 
     def _reopen(self, spec: StudySpec, past: FinishedStudy, *, goes_on: bool = True) -> StudyState:
-        """Bring back a study that was over.
+        """Put a study that was over back into the state.
 
-        Unless the study ``goes_on``, its strategy decides nothing more: only single trials run
-        further, because the user asks for that.
+        If ``goes_on`` is False, the study was reopened because the user acts on single trials. Its
+        strategy then makes no further decisions.
         """
         if self._state.finished.get(spec.id, DELETED) == DELETED:
             raise Refused(f"there is no study {spec.id}")

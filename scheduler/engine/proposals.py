@@ -1,9 +1,10 @@
 """Proposals of new trials, and the ends of studies: strategies are pulled, samplers are asked.
 
-Theory of operation. A strategy names trials and the epoch that each is to reach. If it wants new
-configurations, the study's sampler is asked (``Ask``), and its answer is an event (handled in
-``trials``). Trials that are entered wait in the queue. When a study has no active trials and no
-unanswered asks, its strategy is pulled once more; if it enters no trial then, the study is over.
+Theory of operation. A strategy is *pulled* for work: it names (*enters*) trials, each with the
+epoch up to which the trial is to be trained. If the strategy wants new configurations, the study's
+sampler is asked (``Ask``). The sampler's answer is an event, which the module ``trials`` handles.
+Entered trials wait in the queue. When a study has no active trials and no unanswered asks, its
+strategy is pulled once more. If the strategy enters no trial then, the study is over.
 """
 
 from __future__ import annotations
@@ -66,10 +67,10 @@ class Proposals:
         self.enter(study, self._begin_to_wait(study, trial))
 
     def _begin_to_wait(self, study: StudyState, trial: Trial) -> tuple[Entry | Fork, ...]:
-        """Have a trial wait for slots, or with an extension that keeps it.
+        """Make a trial wait for slots, unless an extension keeps it out of the queue.
 
-        If the trial has reached its target already, it needs no slot: return the entries with which
-        its strategy goes on. Otherwise return nothing.
+        A trial that has reached its target already needs no slot. In this case, return the entries
+        with which its strategy continues. Otherwise the result is empty.
         """
         if self._core.extensions.keeps(study, trial, None):
             return ()
@@ -81,10 +82,11 @@ class Proposals:
     def reached(
         self, study: StudyState, trial: Trial, *, returned: bool = False
     ) -> tuple[Entry | Fork, ...]:
-        """Note that the trial reached its target; return the entries of its strategy or extensions.
+        """Note that the trial reached its target; return the entries that follow from this.
 
-        If the trial's user set the target, the strategy is not told. A trial whose objective has
-        ``returned`` has no further epochs.
+        The entries are those of the strategy, or of an extension that goes on with the trial. The
+        strategy is not told of targets that a user has set. ``returned`` is True if the trial's
+        objective has returned, so that the trial has no further epochs.
         """
         further = 0
         if study.spec.id in self._core.extensions.by_study and not returned:
@@ -104,7 +106,7 @@ class Proposals:
         return (*entries, Entry(trial.id, further)) if further else entries
 
     def _fork(self, study: StudyState, fork: Fork) -> None:
-        """Stop the fork's trial, and ask for the configuration of the one that replaces it."""
+        """Stop the trial that ``fork`` replaces, and ask for the configuration of the new trial."""
         trial = self._state.trials[fork.trial]
         self._core.move(study, trial, Step.STOP)
         self._checkpoints.trial_over(study, trial)
@@ -141,9 +143,10 @@ class Proposals:
             ready.insert(0, trial.id)
 
     def end_early(self, study: StudyState, trial: Trial, step: Step) -> None:
-        """End a trial before its target by ``step``, or as cancelled if it has no epoch of its own.
+        """End a trial before its target by the transition ``step``.
 
-        A trial that had completed before its user sent it on becomes completed again.
+        A trial without an epoch of its own ends as cancelled. A trial that was completed, and was
+        then extended by its user, becomes completed again.
         """
         if trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
             step = Step.FINISH
@@ -162,9 +165,9 @@ class Proposals:
             study.extended_at = self._core.at
 
     def abandon(self, study: StudyState, trial: Trial) -> None:
-        """Tell the strategy that a trial will report no more, unless the trial is a branch.
+        """Tell the strategy that a trial will report no more epochs.
 
-        A strategy knows nothing of branches.
+        Strategies do not know branches, so nothing is said about a branch.
         """
         if not trial.branched:
             self.enter(study, study.strategy.abandoned(trial.id))
@@ -184,10 +187,10 @@ class Proposals:
         return entered
 
     def pull_next(self) -> None:
-        """Draw the next trial of each study, so that a policy can compare the studies' trials.
+        """Draw the next trial of each study, so that a policy can compare trials of all studies.
 
-        If only one study runs, it is pulled for free slots only: its sampler knows more the later
-        it is asked.
+        If only one study runs, its strategy is pulled only when slots are free, because a sampler
+        that is asked later knows more results.
         """
         runnable = [study for study in self._state.studies.values() if study.runnable]
         if len(runnable) < 2:
@@ -234,10 +237,11 @@ class Proposals:
     def ask(
         self, study: StudyState, n: int, fork: Fork | None = None, resampled: tuple[str, ...] = ()
     ) -> None:
-        """Ask the sampler for configurations of ``n`` new trials, or for new ones of ``resampled``.
+        """Ask the sampler for configurations of ``n`` new trials.
 
-        Enqueued configurations are used first, but not for a fork: the configuration of a fork
-        follows from that of its source.
+        If ``resampled`` is not empty, ask for new configurations of these existing trials instead.
+        Configurations that the user has enqueued are used first. They are not used for a fork,
+        because the configuration of a fork is derived from that of the trial that it copies.
         """
         n_known = len(study.trials) + study.to_come
         begun = new_configurations(study.spec, n_known, n)
@@ -258,9 +262,9 @@ class Proposals:
         self._core.out.append(ask)
 
     def ask_again(self, study: StudyState) -> None:
-        """Have the sampler propose again, by the study's present space, for trials not begun yet.
+        """Ask the sampler again for trials that have not begun, since the space was changed.
 
-        The study's open questions are asked again. Trials that have not begun leave the queue until
+        The study's unanswered asks are repeated. Trials that have not begun leave the queue until
         their parameters are drawn again. Trials that the user enqueued, made or paused keep their
         parameters.
         """
@@ -300,10 +304,10 @@ class Proposals:
             yield from map(self._state.trials.__getitem__, study.trials[first : first + size])
 
     def resample(self, study: StudyState, ask: Ask, event: Proposed) -> None:
-        """Give trials the parameters that were drawn again. Trials that have begun keep theirs.
+        """Assign parameters that were drawn again to trials. Trials that have begun are left out.
 
-        If one replicate of a configuration has begun, all its replicates keep their parameters.
-        Trials for which a grid has no point left are cancelled.
+        If one replicate of a configuration has begun, all replicates of the configuration keep
+        their parameters. Trials for which a grid has no point left are cancelled.
         """
         size, aside = study.spec.replicates, self._core.extensions.aside()
         notes_of = event.notes or ("",) * len(event.trials)

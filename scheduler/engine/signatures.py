@@ -1,11 +1,14 @@
-"""Numeric signatures over a study's life: which devices may compute for it.
+"""Decisions about numeric signatures: which devices may compute for a study.
+
+A numeric signature is a text that names everything on which the bits of a result depend.
 
 Theory of operation. The first accepted epoch of a study fixes the machine's part of the signature
-(``profiling.devices.signature``) for all of its trials. So a trial's bits do not depend on the
-device where the trial began. Trainers are told this signature, and one that differs refuses before
-it trains. An epoch that is nevertheless reported under another signature is not accepted. A device
-that differs gets no more work of the study until it joins again. With
-``on_signature_change="record"``, a study accepts such epochs and records the change.
+(``profiling.devices.signature``) for all trials of the study. So a trial's bits do not depend on
+the device on which the trial began. Each task contains this signature. A trainer on a machine with
+another signature refuses the task before it trains. If an epoch is reported under another signature
+nevertheless, it is not accepted. A device with another signature gets no more work of the study
+until it joins again. If a study has ``on_signature_change="record"``, such epochs are accepted, and
+the change is recorded.
 
 Members of a gang compare their signatures before the first epoch. A member that differs from rank 0
 reports this. That report fixes the study's signature as well, so that two gangs cannot rule each
@@ -62,7 +65,7 @@ class Signatures:
                 study.machines.setdefault(member.device, study.signature)
 
     def exclude(self, study: StudyState, trial: Trial, device: str, signature: str) -> str:
-        """Exclude ``device``, which computes under ``signature``; return the reason."""
+        """Exclude a device, whose signature is ``signature``, from the study; return the reason."""
         machine = machine_of(signature)
         reason = f"it computes under {signature}, the trial under "
         reason += trial.signature or study.signature
@@ -89,10 +92,10 @@ class Signatures:
         return [device]
 
     def is_stuck(self, study: StudyState) -> bool:
-        """Return True if the study can never continue. Its message says so then.
+        """Return True if the study can never continue, and say so in the study's message.
 
-        This is so if all joined devices are excluded, and no device that had the study's signature
-        can return.
+        The study can never continue if all joined devices are excluded, and no device that computed
+        under the study's signature can join again.
         """
         if study.status in OVER:
             return False

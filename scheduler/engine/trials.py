@@ -39,10 +39,11 @@ class Trials:
             self._assign_enqueued(study, event.params)
 
     def _assign_enqueued(self, study: StudyState, params: Params) -> None:
-        """Give the enqueued parameters to a configuration that has not begun, and put it first.
+        """Assign enqueued parameters to trials that exist already, and put these trials first.
 
-        This is used when the study has all its trials already. Raises ``Refused`` if all have
-        begun.
+        This is necessary if the study has created all its trials already. The parameters go to all
+        replicates of a configuration of which no trial has begun. Raises ``Refused`` if there is no
+        such configuration.
         """
         trials, size = self._core.trials_of(study), study.spec.replicates
         groups = (trials[first : first + size] for first in range(0, len(trials), size))
@@ -119,9 +120,9 @@ class Trials:
     def _configured(
         self, study: StudyState, ask: Ask, event: Proposed
     ) -> list[tuple[Params, str, bool]]:
-        """Return the parameters, notes and "enqueued" flag of each trial that an answer makes.
+        """Return the parameters, the note and the "enqueued" flag of each trial in an answer.
 
-        A trial that is a further replicate of a configuration repeats those of the trial before it.
+        All replicates of a configuration get the same parameters, note and flag.
         """
         notes_of = event.notes or ("",) * len(event.trials)
         flags = (index < len(ask.enqueued) for index in range(len(event.trials)))

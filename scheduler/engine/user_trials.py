@@ -116,7 +116,7 @@ class UserTrials:
             self._core.changes.trials[trial.id] = trial
 
     def _take(self, study: StudyState, trial: Trial) -> None:
-        """Hand a waiting trial to its user, and count it among the study's trials from now on."""
+        """Hand a waiting trial to the user, who trains it. From now on it counts as begun."""
         study.waiting.remove(trial.id)
         study.handed_out.append(trial.id)
         self._core.move(study, trial, Step.HAND_OUT)

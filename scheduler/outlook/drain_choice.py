@@ -1,8 +1,9 @@
 """Choice of the devices to drain when the operator wants a number of them free by a deadline.
 
-The cost of a choice is the training that is thrown away. An epoch that is expected to end before
-the deadline loses nothing. Any other epoch loses the time spent on it up to the deadline, on each
-of its members. An epoch of a study without measurements is assumed not to end in time.
+The cost of a choice is the training time that is lost. An epoch that is expected to end before the
+deadline costs nothing. For any other epoch, the time from its start to the deadline is lost on each
+device that trains it. If no epochs of a study were measured, its epochs are assumed to end too
+late.
 """
 
 from __future__ import annotations

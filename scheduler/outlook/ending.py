@@ -19,9 +19,10 @@ LONGEST = 300
 
 
 def ended_before(study: StudyState, event: Event, at: float) -> bool:
-    """Return True if a study that is over at ``event`` had ended before ``event``.
+    """Return True if a study that is over after ``event`` was already over before it.
 
-    Such a study was reopened for an action that was refused, and is closed again.
+    Such a study was reopened for an action of its user. The action was refused, so the study is
+    closed again.
     """
     end = at if study.finished_at is None else study.finished_at
     return isinstance(event, StudyStopped) and end < at
@@ -39,10 +40,10 @@ def ending(study: StudyState, trials: Sequence[Trial], at: float) -> dict[str, A
 
 
 def best_trials(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
-    """Return the best trial of a study that is over, or its Pareto front; empty without any.
+    """Return the best trial of a study that is over, or the trials of its Pareto front.
 
-    The replicates of a configuration count as one trial with their mean value, whose number is that
-    of the configuration.
+    The result is empty if no trial has a value. The replicates of a configuration count as one
+    trial, whose value is the mean of theirs and whose number is that of the configuration.
     """
     valued = [
         trial

@@ -100,7 +100,10 @@ def study_end(engine: Engine, study: StudyState, at: float) -> float | None:
 
 
 def _slots(engine: Engine, study: StudyState) -> int:
-    """Return the number of trials that may compute at once; 0 if no device may serve the study."""
+    """Return the number of the study's trials that can be trained at the same time.
+
+    The result is 0 if no device may train trials of the study.
+    """
     state = engine.state
     names = (name for name in state.devices if state.usable(name) and name not in study.refused)
     slots = sum(capacity(state, engine.extensions, name) for name in names)
@@ -128,7 +131,11 @@ def _seconds(state: EngineState, trial: Trial) -> float | None:
 
 
 def _epochs_of_one(study: StudyState, trials: Iterable[Trial]) -> int | None:
-    """Return the epochs of a trial that is not stopped; None if only its objective decides."""
+    """Return the number of epochs of a trial that is not stopped early.
+
+    The result is None if only the objective decides when a trial ends, and fewer than ``ENOUGH``
+    trials have ended.
+    """
     plan = study.spec.strategy
     lengths = [trial.epoch for trial in trials if trial.state in _ENDED and trial.epoch]
     if plan.max_epochs is None and len(lengths) >= ENOUGH:
@@ -151,9 +158,9 @@ def _shares_that_go_on(study: StudyState, trials: Sequence[Trial]) -> dict[int, 
 
 
 def _expected_last(epoch: int, whole: int, goes_on: Mapping[int, float]) -> float:
-    """Return the expected last epoch of a trial that goes on from ``epoch``.
+    """Return the expected last epoch of a trial that is now at ``epoch``.
 
-    The trial is on its way to its next comparison.
+    The trial is trained at least until it is next compared with other trials.
     """
     looks = [*(look for look in goes_on if look > epoch), whole]
     expected, share = float(looks[0]), 1.0
@@ -212,7 +219,10 @@ def _epochs_of_rungs(study: StudyState, trials: Sequence[Trial]) -> float:
 
 
 def _to_the_last_rung(study: StudyState, trials: Iterable[Trial]) -> int:
-    """Return the epochs from the leading trial's to the highest rung that a trial will reach."""
+    """Return the number of epochs that the leading trial still needs to reach the last rung.
+
+    The last rung is the highest rung that the number of trials lets any trial reach.
+    """
     plan, size, last = study.spec.strategy, study.spec.n_trials, 0
     for level in rungs_of(plan):
         if size:

@@ -1,7 +1,8 @@
 """The outlook: the scheduler's next actions, as plain values.
 
-It says which trial runs where, the reason why each waiting trial waits, and until when, by measured
-times. It only reads the state and promises nothing.
+The outlook contains the place of each running trial, and for each waiting trial the reason why it
+waits and the expected time of its start. These times are estimates from measured epochs. Making an
+outlook does not change the state.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class Planning:
             self.replan(free_slots(self._state, self._core.extensions))
 
     def _any_idle(self) -> bool:
-        """Return True if any attempt has no part of its slot's time at present."""
+        """Return True if any attempt gets no share of its slot's time at present."""
         return any(not each.part for each in self._state.attempts.values())
 
     def wake_at(self) -> float | None:
@@ -191,7 +191,7 @@ class Planning:
         return trial.id in self._state.windows
 
     def forget(self, trial: Trial) -> None:
-        """Drop the planned widths of ``trial``, because its speeds were measured better since."""
+        """Drop the planned widths of ``trial``, because its speed has been measured since then."""
         self._state.widths.pop(trial.id, None)
         self._state.courses.pop(trial.id, None)
         self._core.invalidate_plan()
@@ -212,7 +212,10 @@ class Planning:
         return seconds is not None and self.due() - self._core.at < MAX_WAIT_SHARE * seconds
 
     def count_epoch(self, trial: Trial, width: int) -> None:
-        """Count an accepted epoch of a trial with a width plan: one wide epoch fewer is left."""
+        """Count an accepted epoch of a trial with a width plan.
+
+        If the epoch ran at the wide width of the plan, one wide epoch fewer is left.
+        """
         width_plan = self._state.courses[trial.id]
         if not width_plan.epochs or width != width_plan.wide:
             return
