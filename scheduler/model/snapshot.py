@@ -148,7 +148,8 @@ class Snapshot:
     deadline: float = 0.0
     #: True if later work depends on the results of these trials (rungs, intervals of ``pbt``).
     staged: bool = False
-    #: The number of ``running`` trials in another one's lane, and so without a slot of their own.
+    #: The number of ``running`` trials that share the lane of another trial, so that they have no
+    #: slot of their own.
     beside: int = 0
 
 
@@ -156,23 +157,22 @@ class Snapshot:
 class Plan:
     """A policy's answer: the order in which trials get slots, and the devices each trial uses.
 
-    A trial with a width plan (``courses``) begins at its wide or its narrow width or not at all,
-    whatever waits behind it. The plan is made again when the wide part of a width plan ends.
+    A trial with a width plan (``courses``) starts on its wide or on its narrow number of devices,
+    and on no number in between. The plan is made again when the wide part of a width plan ends.
     """
 
-    #: The number of ``running`` trials that share another trial's lane, so have no slot of their
-    #: own.
+    #: The ids of all waiting trials, in the order in which they get slots that become free.
     order: tuple[str, ...] = ()
-    #: The number of devices a trial runs on from its next epoch on; 1 if absent. It gets as many of
-    #: them as are free.
+    #: The number of devices that a trial uses from its next epoch on, by the trial's id. A trial
+    #: that is absent uses 1 device. If fewer devices are free, the trial gets these.
     widths: dict[str, int] = field(default_factory=dict)
     #: True to keep slots that become free for the first waiting trial until it can have its narrow
     #: width.
     patient: bool = False
     #: Width plans, by trial.
     courses: dict[str, WidthPlan] = field(default_factory=dict)
-    #: The widths to measure before a trial's next epoch, by trial. It is done on devices that are
-    #: free then, on fewer where not enough are, or not at all.
+    #: The widths to measure before a trial's next epoch, by the trial's id. If too few devices are
+    #: free at that time, fewer widths or none are measured.
     windows: dict[str, WindowPlan] = field(default_factory=dict)
     #: The policy's own note for its next plan.
     rule: str = ""
