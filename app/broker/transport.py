@@ -254,7 +254,10 @@ class RedisTransport:
         return None
 
     def _records(self, known: Sequence[str]) -> list[LiveDevice]:
-        """Return the devices in ``known`` (names and records). Invalid records are deleted."""
+        """Return the devices in ``known``, a list in which names and records alternate.
+
+        Invalid records are deleted from the broker.
+        """
         devices, bad = [], []
         for name, text in zip(known[::2], known[1::2], strict=True):
             try:

@@ -70,7 +70,10 @@ def differences(old: StudySpec, new: StudySpec) -> list[str]:
 
 
 def as_edited(known: StudySpec, spec: StudySpec) -> StudySpec:
-    """Return ``spec``, which a script submits again, with the edits made to the ``known`` study."""
+    """Return ``spec`` with the edits that users have made to the study ``known`` since.
+
+    ``spec`` is the specification of a study that a script submits again.
+    """
     edits = known.edits
     if edits is None:
         return spec

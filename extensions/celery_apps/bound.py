@@ -13,9 +13,9 @@ from ...tasks.process.forking import end_with_parent
 
 
 def main() -> None:
-    """Replace this process by the program.
+    """Run the program of the command line in this process.
 
-    Exit instead if the starter, process ``PID``, is no longer the parent process.
+    If the process that started this one (id ``PID``) has ended in the meantime, exit instead.
     """
     starter, *program = sys.argv[1:]
     end_with_parent()

@@ -209,7 +209,7 @@ class Epoch:
                 self._compare(k, number, losses[k], alone)
 
     def _about(self) -> int:
-        """Return the number of trials by which times are recorded."""
+        """Return the group size under which times are recorded, including unfused trials."""
         return len(self.rows) + self._unfused
 
     def _losses_of(self, number: int, part: Tensor) -> Tensor:
@@ -271,7 +271,10 @@ class Epoch:
                 self.group.take_gradients(k)
 
     def _part_with(self, k: int, error: BaseException) -> None:
-        """Note that trial ``k``'s epoch has ended with ``error``; give the trial its own memory."""
+        """Remove trial ``k`` from the group, because its epoch has ended with ``error``.
+
+        The trial's tensors get memory of their own.
+        """
         self.left[id(self.rows[k].training)] = error
         self.group.release(k)
         self._gone.add(k)

@@ -230,7 +230,10 @@ class _Attempt:
         raise _Unfused from error
 
     def _reason(self, run: Training | None, error: Exception, *, guilty: bool) -> str:
-        """Return the reason to train trials of this structure alone from now on; empty if none."""
+        """Return the reason why trials of this structure are trained alone from now on.
+
+        The result is empty if the error gives no such reason.
+        """
         if isinstance(error, Differs) and run is not None:
             self._known.learn(type(run.code), error.read)
             return ""

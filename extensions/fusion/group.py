@@ -57,7 +57,7 @@ class Group:
             self.optimiser = optimiser if optimiser.bind() else None
 
     def _compute(self) -> None:
-        """Make the model, inputs, rules and recorder for exactly these trials."""
+        """Make the model, inputs, rules and recorder that fit the group's present trials."""
         first, of_first = self.runs[0].model, self._tensors[0]
         #: A model for all trials at once; each call puts the trials' tensors into the model.
         self.model = copy.deepcopy(first, {id(tensor): tensor for tensor in of_first})
@@ -124,7 +124,10 @@ class Group:
         )
 
     def is_watched(self, *, common: bool) -> bool:
-        """Return True if a call with this ``common`` was watched; later calls are not."""
+        """Return True if a call with the same value of ``common`` was watched (checked) before.
+
+        Only the first call with each value is watched.
+        """
         return common in self._watched
 
     def release(self, k: int) -> None:

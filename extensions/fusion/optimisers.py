@@ -301,13 +301,19 @@ def _begun(state: dict[str, Any], name: str, parameter: Tensor) -> Tensor:
 
 
 def _sgd_columns(group: Sequence[Any]) -> dict[str, list[float]]:
-    """Return SGD's columns from each trial's (lr, weight decay, momentum, nesterov)."""
+    """Return the options of SGD in columns: by name, a list with one number for each trial.
+
+    ``group`` has a tuple (lr, weight decay, momentum, nesterov) for each trial.
+    """
     columns = {"rate": [-lr for lr, *_ in group], "momentum": [m for *_, m, _ in group]}
     return columns | _decay([decay for _, decay, *_ in group])
 
 
 def _adam_columns(group: Sequence[Any]) -> dict[str, list[float]]:
-    """Return Adam's columns from each trial's (lr, weight decay, epsilon, betas)."""
+    """Return the options of Adam in columns: by name, a list with one number for each trial.
+
+    ``group`` has a tuple (lr, weight decay, epsilon, betas) for each trial.
+    """
     columns = {
         "eps": [eps for *_, eps, _ in group],
         "1-beta1": [1 - betas[0] for *_, betas in group],

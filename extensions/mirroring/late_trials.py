@@ -34,7 +34,7 @@ _kept: dict[str, tuple[Mirror, ExitStack]] = {}
 
 
 def keep(mirror: Mirror, study: str, folder: Path, where: str) -> None:
-    """Note that this process keeps our ``study`` in step from now on, until the process ends.
+    """Register this process as the one that synchronises ``study`` until the process ends.
 
     ``folder`` is for locks. ``where`` names the machine that the folder is on, or is empty.
     """

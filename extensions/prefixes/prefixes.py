@@ -217,5 +217,5 @@ def _note_holder(own: OfTrial, trial: Trial) -> None:
 
 
 def _holder(own: OfTrial, epoch: int) -> str:
-    """Return the trainer that had the state after ``epoch``, and may have kept a copy."""
+    """Return the trainer that had the trial's state after ``epoch``; it may have kept a copy."""
     return next((own.holders[at] for at in reversed(own.holders) if at <= epoch), "")

@@ -358,8 +358,9 @@ class Extensions:
     def broken(self, name: str, why: str, study: str | None = None) -> BrokenExtension:
         """Return the error of a broken extension, with the studies that it affects.
 
-        They are ``study``, if given, or else all that need the extension. If none needs it yet, it
-        may break with any study, so all studies are affected.
+        If ``study`` is given, only this study is affected. Otherwise all studies that need the
+        extension are affected. If no study needs the extension yet, any study could make it fail,
+        so all studies are affected.
         """
         if study is not None:
             return BrokenExtension(name, [study], why)
@@ -410,7 +411,7 @@ class Extensions:
         return any(self._of(study.spec.id, "keeps", study, trial, after))
 
     def goes_on(self, study: StudyState, trial: Trial) -> int:
-        """Return the farthest next target that extensions give to a trial; 0 for none."""
+        """Return the highest next target (an epoch) that extensions set for a trial; 0 if none."""
         return max(self._of(study.spec.id, "goes_on", study, trial), default=0)
 
     def aside(self) -> dict[str, str]:

@@ -67,12 +67,12 @@ class TorchTrainable:
         self.params = params
 
     def now(self, name: str) -> Any:
-        """Return a hyperparameter's value in the current epoch, for one that changes by ``Steps``.
+        """Return the value of the hyperparameter ``name`` in the current epoch.
 
-        In ``data``, ``model``, ``optimizer`` and ``schedule`` it is the value from the start, even
-        if the trial is made again to go on from a later epoch. Raises ``KeyError`` for a name that
-        is not in ``params``, and ``TrialFailed`` (inexact) for the name of a later piece, such as
-        ``lr@6``.
+        Use this for hyperparameters that change by ``Steps``. In ``data``, ``model``, ``optimizer``
+        and ``schedule``, the value is the one of the first epoch, even if the trial resumes in a
+        later epoch. Raises ``KeyError`` if ``params`` has no such name, and ``TrialFailed``
+        (inexact) if ``name`` names a later piece of a hyperparameter, such as ``lr@6``.
         """
         return self.params[name] if self._pieces is None else self._pieces.now(name)
 
@@ -165,11 +165,11 @@ class EpochTrial:
         self.number = number
 
     def now(self, name: str) -> Any:
-        """Return a hyperparameter's value in the current epoch, for one that changes by ``Steps``.
+        """Return the value of the hyperparameter ``name`` in the current epoch.
 
-        Before the loop it is the value from the start. Raises ``KeyError`` for a name that is not
-        in ``params``, and ``TrialFailed`` (inexact) for the name of a later piece, such as
-        ``lr@6``.
+        Use this for hyperparameters that change by ``Steps``. Before the loop, the value is the one
+        of the first epoch. Raises ``KeyError`` if ``params`` has no such name, and ``TrialFailed``
+        (inexact) if ``name`` names a later piece of a hyperparameter, such as ``lr@6``.
         """
         return self._pieces.now(name)
 

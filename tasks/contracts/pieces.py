@@ -26,7 +26,7 @@ class Pieces:
         self._now = self.start
 
     def begin(self, done: int) -> None:
-        """Begin the epoch after ``done``."""
+        """Put the values into force that apply in epoch ``done`` + 1."""
         self._now = in_force(self.all, done)
 
     def now(self, name: str) -> Any:

@@ -90,7 +90,7 @@ def changes_of(objective: object) -> list[Change]:
 
 
 def _both(first: Change, second: Change) -> Change:
-    """Return one change for two lines that change the same slot."""
+    """Return a change that describes two lines, ``first`` and ``second``, of the same slot."""
     is_known = second.write in first.write.split("; ")
     return replace(
         second if second.always > first.always else first,
@@ -264,7 +264,10 @@ class _Rules:
         }
 
     def _accumulates(self, of: ast.AST, statement: ast.AST | None, read: set[str]) -> bool:
-        """Return True if a change of ``of`` computes with its old value or names in ``read``."""
+        """Return True if ``statement`` sets ``of`` to a value computed from its old value.
+
+        The value may be computed from ``of`` directly, or from a name in ``read``.
+        """
         match statement:
             case ast.Assign(targets=targets, value=value):
                 changes, values = targets, [value]
@@ -399,7 +402,7 @@ def _asks_for(target: ast.expr, test: ast.expr) -> bool:
 
 
 def _file_named(file: str) -> str:
-    """Return the name of a source file; in Jupyter the name of the cell: ``Cell In[5]``."""
+    """Return the name of a source file. In Jupyter, return the cell's name, as ``Cell In[5]``."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     cell = None if shell is None else shell.compile.format_code_name(file)
     return " ".join(cell) if cell else file.rpartition("/")[2]

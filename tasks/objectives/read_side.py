@@ -53,7 +53,10 @@ def _refused(what: str) -> Callable[..., Any]:
 
 
 class ReadSide(BaseStorage):
-    """A storage whose reads come from ``shown``, and that refuses writes."""
+    """An Optuna storage that can only be read. Writes raise an error.
+
+    Its contents are the studies that the function ``shown`` returns.
+    """
 
     #: The end of the sentence in which a write is refused.
     WHERE = "in a storage that is only read"

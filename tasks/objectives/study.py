@@ -79,7 +79,7 @@ class TrainerStudy(optuna.Study):
         self.trainer_storage.reads.linked().request("stop")
 
     def forget_cache(self) -> None:
-        """Forget the trials that Optuna caches in this thread while a trial runs."""
+        """Empty the cache in which Optuna keeps all trials while a trial runs in this thread."""
         self._thread_local.cached_all_trials = None
 
 
@@ -90,7 +90,7 @@ class OwnStudy(optuna.Study):
     """
 
     def __init__(self) -> None:
-        """Keep nothing: ``running`` holds the actual study."""
+        """Make a stand-in without fields. Every attribute is read from the study in ``running``."""
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("__class__", "__reduce_ex__"):

@@ -175,7 +175,10 @@ class Hook:
         """Return the state from which a forked trial starts; None if a durable state has it."""
 
     def resumed(self, segment: Segment) -> None:
-        """Called when the trial is in memory, before its fixed metrics are compared with bounds."""
+        """Called after the trial was made or resumed in memory.
+
+        The trial's metrics that training does not change are checked against constraints later.
+        """
 
     def before(self, segment: Segment) -> None:
         """Called before the segment's first epoch. The time does not count as an epoch's."""
@@ -295,6 +298,6 @@ def _end_of(name: str) -> Any:
 
 
 def _having(hooks: Sequence[Hook], point: Callable[..., Any]) -> tuple[Callable[..., Any], ...]:
-    """Return the methods at the point, of the hooks that define one."""
+    """Return the method ``point`` of each hook that overrides the method of ``Hook``."""
     name = point.__name__
     return tuple(getattr(each, name) for each in hooks if getattr(type(each), name) is not point)

@@ -22,7 +22,10 @@ _STUDY = 0
 
 
 def in_memory(name: str, directions: Sequence[str]) -> BaseStorage:
-    """Return an in-memory storage with one new study, without the line that Optuna would log."""
+    """Return an in-memory storage with one new study.
+
+    The message that Optuna logs about a new study is suppressed.
+    """
     storage, log = InMemoryStorage(), logging.getLogger("optuna.storages._in_memory")
     before = log.level
     log.setLevel(logging.WARNING)

@@ -57,10 +57,7 @@ class WrittenTrials:
         self.history = History(first_id)
 
     def read(self, row: StudyRow) -> None:
-        """Read what is new in ``row``'s study.
-
-        Raises BackendError if the ledger does not answer.
-        """
+        """Read the study's new entries in the ledger. Raises BackendError if it does not answer."""
         del row  # the row has none of the objectives' or users' writes
         for update in self._updates.read():
             self.history.apply(update)

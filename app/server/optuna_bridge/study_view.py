@@ -219,9 +219,9 @@ class _Notes(ReadSide):
         self._view.noted.setdefault(trial_id, {})[key] = value
 
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
-        """Store a sampler's note on the study, such as NSGA-II's list of a generation's parents.
+        """Store an attribute that a sampler sets, such as NSGA-II's parents of a generation.
 
-        The note is kept until trials are shown again.
+        The attribute is dropped when the sampler is next asked, with a new list of trials.
         """
         self._view.noted_of_study[key] = value
 

@@ -73,7 +73,7 @@ def _each(a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _sum(grad: Tensor) -> Tensor:
-    """Return each trial's sum over its examples."""
+    """Return the sum of ``grad`` over the examples (dimension 1), for each trial (dimension 0)."""
     if not grad.is_cuda:
         return grad.sum(1)
     return batched(

@@ -27,7 +27,7 @@ _ALIGNED = 64
 
 
 class Loop:
-    """Computes an operator of torch trial by trial."""
+    """A rule that calls an operator of torch once for each trial, in a loop."""
 
     def __init__(self, func: Any, lent: Lent) -> None:
         self._func = func

@@ -123,11 +123,12 @@ class Copies:
     def __init__(
         self, run: Training, check: Callable[[], None], least: float, *, warmed: bool = True
     ) -> None:
-        """Start without copies. ``least`` is the length of the shortest window, in seconds.
+        """Prepare probes of ``run``. ``least`` is the length of the shortest window, in seconds.
 
-        ``warmed``: each window starts with passes that are not counted, and its result is the
-        median of the others. Otherwise only the first window of a copy starts so, and the result is
-        the mean of all passes, as some of them may stall.
+        If ``warmed`` is True, each window starts with passes that are not counted, and the result
+        of the window is the median of its other passes. If ``warmed`` is False, only the first
+        window of a copy starts with uncounted passes, and the result is the mean of all counted
+        passes, because some of these may stall.
         """
         self._run = run
         self._check = check

@@ -108,8 +108,9 @@ class Beliefs:
     def noise(self) -> float:
         """The standard deviation of a window's log ratio, estimated from all windows.
 
-        If a single time has the variance v, a drift has the variance 2 v, and a log ratio, which
-        divides by the mean of two, has the variance 1.5 v.
+        Let v be the variance of the logarithm of one measured time. A drift is the difference of
+        two such values, so its variance is 2 v. A log ratio compares one time with the mean of two
+        others, so its variance is 1.5 v.
         """
         squares, degrees = NOISE**2 * NOISE_WINDOWS, float(NOISE_WINDOWS)
         drifts = [min(abs(drift), 2 * log(AGREEING)) for drift in self.drifts]
