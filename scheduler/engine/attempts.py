@@ -26,7 +26,7 @@ from .checkpoints import Checkpoints
 from .proposals import Proposals
 from .signatures import Signatures
 
-#: How long a device rests (gets no work) after losses in a row.
+#: Pauses (seconds) in which a device gets no work after losses in a row.
 RESTS = Backoff(first=1.0, longest=30.0, free=2)
 
 
