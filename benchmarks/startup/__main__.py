@@ -11,6 +11,10 @@
 - ``idle_mb``: memory of all processes after the study, with two trainers, as PSS: shared pages are
   divided among those that share them.
 
+- ``distributions``: installed packages. redis-py imports OpenTelemetry, and scikit-learn imports
+  pyarrow, where these are there. So run this in an environment that has Penstock alone
+  (``pip install -c constraints.txt .``), as its users have after README's command.
+
 Syne Tune's start is in ``benchmarks.peers``, which needs an environment of its own.
 """
 
@@ -24,6 +28,7 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from importlib.metadata import distributions
 from pathlib import Path
 from statistics import median
 
@@ -130,6 +135,7 @@ def measure(*, quick: bool) -> dict[str, float]:
         figures[f"{key}.ours"] = median(mine[key] for mine, _ in pairs)
         figures[f"{key}.optuna"] = median(theirs[key] for _, theirs in pairs)
         figures[f"{key}.ratio"] = median(mine[key] / theirs[key] for mine, theirs in pairs)
+    figures["distributions"] = len(list(distributions()))
     return figures | {"idle_mb": median(mine["idle_mb"] for mine, _ in pairs)}
 
 
