@@ -1,9 +1,11 @@
 """The protocol of strategies, which decide how long each configuration is trained.
 
-A strategy is a small state machine without clock or randomness. It is *pulled* when slots are idle.
-It answers with a TrialGroup to run now, or with the number of new configurations to ask the sampler
-for. It is told of every trial that reaches its target. Larger scores are better. Ties are broken in
-favour of the earlier trial, so equal inputs give equal decisions.
+A strategy is a small state machine without a clock or randomness. The engine calls ``pull`` when
+slots are idle. The strategy answers with the trials to run now, and with the number of new
+configurations to ask the sampler for. The engine calls ``reached`` for every trial that reaches the
+epoch up to which the strategy wanted the trial trained (the trial's *target*). Larger scores are
+better. If two scores are equal, the trial whose score arrived first ranks higher, so equal inputs
+give equal decisions.
 """
 
 from __future__ import annotations
@@ -16,48 +18,56 @@ from ..model.trial_group import Entry, Fork, Pull, TrialGroup
 
 #: The target of a trial that runs until its objective returns.
 UNBOUNDED = 10**9
-#: Early-stopping rules (``scheduler.strategies.stopping``).
+#: The names of the early-stopping rules (``scheduler.strategies.stopping``).
 RULES = ("median", "curve")
 STRATEGIES = ("full", "halving", "asha", "pasha", "hyperband", "freeze_thaw", "pbt", *RULES)
 
 
 class Strategy(Protocol):
-    """Interface of a strategy. Its fields are its whole state, and can be written as JSON."""
+    """Interface of a strategy.
+
+    The fields of a strategy hold its whole state, and all of them can be written as JSON.
+    """
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
         """Return the work for ``free`` idle slots.
 
-        ``ahead`` is the number of configurations that may be asked for at once. ``early`` is the
-        number of trials that may be trained further although later results may show others to be
-        better, or None if it is unlimited.
+        ``ahead`` is the number of configurations that the strategy may ask for at once, even if
+        fewer slots are idle. Some trials are trained further before it is certain that they are
+        good enough, since later results may show other trials to be better. ``early`` is the
+        largest number of such trials in the answer, or None for no limit.
         """
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """Take the sampler's answer to an ask, and return the group that enters these trials."""
+        """Take the new trials that the sampler proposed, and return each with its first target.
+
+        ``exhausted`` is True if the sampler has no further configurations.
+        """
 
     def reached(
         self, trial: str, epoch: int, curve: Mapping[int, float]
     ) -> tuple[Entry | Fork, ...]:
-        """Note that a trial reached its target; return the promotions and forks due at once.
+        """Note that a trial reached its target, and return the promotions and forks due at once.
 
-        ``curve`` has the trial's scores by epoch, in order, up to this one. The strategy is not
-        told when a forked trial is entered; this call is the first that names the trial. Nor is it
-        told when users send trials on, so any trial may reach any rung, where it counts as an
-        additional trial.
+        ``curve`` maps each epoch up to ``epoch`` to the trial's score, in order of epochs. For a
+        forked trial (a trial that continues from another trial's state), this call is the first
+        that names the trial. A user may train a paused trial further without a decision of the
+        strategy. So any trial may reach any rung, where the trial counts as an additional one.
         """
 
     def abandoned(self, trial: str) -> TrialGroup:
         """Stop waiting for a trial that failed, returned early, or that its user stopped or paused.
 
-        The trial is not promoted, but may reach a target all the same. The result is as in
-        ``reached``.
+        The strategy does not promote the trial, but the trial may still reach a target later.
+        Return the promotions that are due at once because the strategy no longer waits.
         """
 
 
 def rungs(min_epochs: int, max_epochs: int, eta: int) -> tuple[int, ...]:
     """Return the epochs at which trials are compared.
 
-    These are ``min_epochs * eta**k`` below ``max_epochs``, then ``max_epochs``.
+    The epochs are all ``min_epochs * eta**k`` (k = 0, 1, ...) below ``max_epochs``, followed by
+    ``max_epochs``.
 
     >>> rungs(1, 9, 3)
     (1, 3, 9)
@@ -73,14 +83,16 @@ def rungs(min_epochs: int, max_epochs: int, eta: int) -> tuple[int, ...]:
 
 
 def best_first(scores: dict[str, float]) -> list[str]:
-    """Return trials by falling score. Equal scores are in the order in which they arrived."""
+    """Return the trials, best score first. Equal scores stay in the order of ``scores``."""
     return sorted(scores, key=scores.__getitem__, reverse=True)
 
 
 def rungs_of(plan: StrategySpec) -> tuple[int, ...]:
-    """Return the rungs at which trials wait for each other under ``plan``; empty if none.
+    """Return the epochs of the rungs at which trials wait for each other under ``plan``.
 
-    Under freeze-thaw these are the rungs of its floor.
+    The result is empty if the strategy has no rungs. Freeze-thaw compares trials after every epoch,
+    but spends part of the device time as ASHA would; for freeze-thaw, return the rungs of that
+    ASHA.
     """
     if plan.name in ("full", "pbt", *RULES) or plan.max_epochs is None:
         return ()
@@ -93,7 +105,11 @@ def pauses_of(plan: StrategySpec) -> Sequence[int]:
 
 
 def comparison_epochs(plan: StrategySpec) -> Sequence[int]:
-    """Return the epochs at which ``plan`` compares a trial's results: rungs or interval ends."""
+    """Return the epochs at which the strategy of ``plan`` compares a trial with other trials.
+
+    The epochs are the strategy's rungs or the ends of its intervals. For freeze-thaw, return every
+    epoch.
+    """
     if plan.name == "freeze_thaw" and plan.max_epochs is not None:
         return range(1, plan.max_epochs + 1)
     if plan.name in ("pbt", *RULES) and plan.max_epochs is not None:
@@ -102,11 +118,17 @@ def comparison_epochs(plan: StrategySpec) -> Sequence[int]:
 
 
 def is_decided_at(plan: StrategySpec, epoch: int) -> bool:
-    """Return True if ``plan`` is told when a trial reaches this epoch as its target."""
+    """Return True if the strategy of ``plan`` makes a decision about a trial at ``epoch``.
+
+    This is so at the last epoch, and at each epoch of ``comparison_epochs``.
+    """
     last = plan.max_epochs or UNBOUNDED
     return epoch == last or (epoch < last and epoch in comparison_epochs(plan))
 
 
 def staged(plan: StrategySpec) -> bool:
-    """Return True if later work depends on results: targets are ends of rungs or intervals."""
+    """Return True if results decide which trials are trained further.
+
+    Return False for early-stopping rules: a rule can only leave out work that was planned.
+    """
     return plan.name == "pbt" or bool(rungs_of(plan))

@@ -32,10 +32,10 @@ from typing import NamedTuple
 LEAST = 2
 #: The most trials from which the prior learns: those that were trained longest.
 MOST = 256
-#: Steps of expectation-maximisation.
+#: The number of steps of expectation-maximisation.
 STEPS = 4
-#: Scores this far below the median count as lower by no more: how far a loss explodes has no
-#: meaning. In units of the distance from the median to the best score.
+#: The distance below the median at which scores are clipped, in units of the distance from the
+#: median to the best score. Beyond this distance, the size of an exploded loss means nothing.
 DEPTH = 4.0
 #: The error of a predicted change beyond the ensemble's own uncertainty, as a part of the change.
 MISFIT = 0.1
@@ -44,7 +44,7 @@ MISFIT = 0.1
 BEND = 0.05
 #: The noise as a part of the spread of all scores, before there are curves to measure it.
 FINEST = 0.005
-#: The first guess of ``Prior.unlike``, and the number of scores as which it counts.
+#: The first guess of ``Prior.unlike``, and the number of scores that the guess weighs.
 UNLIKE, GUESSED = 0.06, 10
 #: The least value of ``Prior.unlike``.
 LIKEST = 0.005
@@ -53,7 +53,7 @@ LIKEST = 0.005
 SMALLEST, LARGEST = 1e-60, 1e60
 #: Each time constant of the ensemble divided by the one before.
 RATIO = 1.8
-#: The number of trials as which the first guess of the prior counts.
+#: The number of trials that the first guess of the prior weighs.
 WEIGHT = 2.0
 
 
@@ -67,9 +67,9 @@ class Forecast(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """The expected curve of the next trial, given the curves so far."""
+    """The distribution of learning curves in a study, learned from the curves so far."""
 
-    #: Scores below this count as this score.
+    #: The least score: lower scores are raised to this value before a curve is fitted.
     lowest: float
     #: The mean of the first scores.
     first: float
@@ -88,7 +88,11 @@ class Prior:
 
 
 class _Table(NamedTuple):
-    """A shape by epoch (from 0), and the sums of its values and their squares, times the epoch."""
+    """A shape of the ensemble, with sums that speed up the regression.
+
+    ``values[n]`` is the value of the shape after epoch n. ``sums[n]`` adds up epoch times value for
+    epochs 1 to n, and ``squares[n]`` adds up epoch times squared value.
+    """
 
     values: tuple[float, ...]
     sums: tuple[float, ...]
@@ -96,7 +100,10 @@ class _Table(NamedTuple):
 
 
 class _Fit(NamedTuple):
-    """The posterior under one shape: its weight, and means and covariances of offset and gain."""
+    """The posterior of a curve's offset ``a`` and gain ``g``, if the curve has one given shape.
+
+    ``weight`` is the posterior probability of the shape.
+    """
 
     weight: float
     offset: float
@@ -110,7 +117,7 @@ class _Fit(NamedTuple):
 
 @lru_cache(maxsize=64)
 def tables(last: int) -> tuple[_Table, ...]:
-    """Return the ensemble's shapes for curves of ``last`` epochs."""
+    """Return all shapes of the ensemble for curves that end at epoch ``last``."""
     span = max(1, last - 1)
     rising = [[1.0 - (t + 1.0) ** -power for t in range(last)] for power in (0.3, 0.7, 1.5)]
     time = 0.8
@@ -134,9 +141,11 @@ def tables(last: int) -> tuple[_Table, ...]:
 
 
 def learned(curves: Mapping[str, Sequence[float]], last: int) -> Prior | None:
-    """Learn the prior from these curves; None if they are too few or too short.
+    """Return the prior that is learned from ``curves``.
 
-    ``curves`` are scores from epoch 1 on, all finite, of up to ``last`` epochs.
+    ``curves`` maps each trial to its scores from epoch 1 on. All scores are finite, and no curve
+    has more than ``last`` epochs. Return None if fewer than ``LEAST`` curves have two epochs, or if
+    the scores lie too close together or too far apart to compute with.
     """
     long = [curve for curve in curves.values() if len(curve) > 1]
     if len(long) < LEAST:
@@ -164,7 +173,10 @@ def learned(curves: Mapping[str, Sequence[float]], last: int) -> Prior | None:
 
 
 def _noise(curves: Sequence[Sequence[float]], extent: float) -> float:
-    """Return the noise of scores, estimated from the third differences of all curves."""
+    """Return the standard deviation of the noise, estimated from the third differences of curves.
+
+    ``extent`` is the difference between the highest and the lowest score.
+    """
     squares, n = (FINEST * extent) ** 2, 1
     for curve in curves:
         square, more = _third_differences(curve)
@@ -175,8 +187,8 @@ def _noise(curves: Sequence[Sequence[float]], extent: float) -> float:
 def _third_differences(curve: Sequence[float]) -> tuple[float, int]:
     """Return the scaled sum of a curve's squared third differences, and their number.
 
-    A smooth curve has hardly any third differences, so they come from noise. The sum is divided by
-    that of the squared weights.
+    The third differences of a smooth curve are near 0, so larger differences come from noise. The
+    sum is divided by 20, the sum of the squared weights (1, 3, 3, 1) of a third difference.
     """
     four = zip(curve, curve[1:], curve[2:], curve[3:], strict=False)
     return sum((a - 3.0 * b + 3.0 * c - d) ** 2 for a, b, c, d in four) / 20.0, max(
@@ -187,7 +199,10 @@ def _third_differences(curve: Sequence[float]) -> tuple[float, int]:
 def _improved(
     prior: Prior, curves: Sequence[Sequence[float]], ensemble: Sequence[_Table], least: float
 ) -> Prior:
-    """Return the prior after one more step. The deviation of gains is no smaller than ``least``."""
+    """Return the prior after one more step of expectation-maximisation.
+
+    ``least`` is the lower bound for the standard deviation of gains.
+    """
     rows = []
     share = [1.0] * len(ensemble)
     unlike, scores = UNLIKE**2 * GUESSED, float(GUESSED)
@@ -227,7 +242,7 @@ def _improved(
 
 
 def _fits(curve: Sequence[float], prior: Prior, ensemble: Sequence[_Table]) -> list[_Fit]:
-    """Return the posterior of a curve under each shape. The weights sum to 1."""
+    """Return the posterior of a curve under each shape. The weights of the shapes sum to 1."""
     n, begin = len(curve), curve[0]
     z = [score - begin for score in curve]
     variance = _own_noise(curve, prior.noise) ** 2 + (prior.unlike * (max(z) - min(z))) ** 2
@@ -258,14 +273,20 @@ def _fits(curve: Sequence[float], prior: Prior, ensemble: Sequence[_Table]) -> l
 
 
 def _own_noise(curve: Sequence[float], common: float) -> float:
-    """Return the noise of one curve: the more points it has, the less ``common`` counts."""
+    """Return the standard deviation of the noise of one curve.
+
+    ``common`` is the noise of all curves. Its influence falls with the number of points in
+    ``curve``.
+    """
     squares, n = _third_differences(curve)
     return math.sqrt((squares + 4.0 * common**2) / (n + 4))
 
 
 @lru_cache(maxsize=1024)
 def horizons(epoch: int, last: int) -> tuple[int, ...]:
-    """Return the epochs after ``epoch`` for which scores are predicted, denser near ``epoch``.
+    """Return the epochs after ``epoch`` for which scores are predicted.
+
+    The distance from ``epoch`` doubles each time. The last item is ``last``.
 
     >>> horizons(3, 27)
     (4, 5, 7, 11, 19, 27)
@@ -278,9 +299,10 @@ def horizons(epoch: int, last: int) -> tuple[int, ...]:
 
 
 def forecasts(curve: Sequence[float], prior: Prior, last: int) -> list[Forecast]:
-    """Return the forecasts of the trial with this curve: after some next epochs and the last one.
+    """Return the forecasts of a trial's scores at the epochs of ``horizons``.
 
-    The list is empty for a trial at its last epoch, and if a score is too large to compute with.
+    ``curve`` holds the trial's scores so far. The list is empty if the trial has reached its last
+    epoch, or if a score is too large to compute with.
     """
     clipped = [max(prior.lowest, score) for score in curve]
     if len(curve) >= last or max(clipped) - prior.lowest > LARGEST:

@@ -11,7 +11,11 @@ from .hyperband import brackets
 
 
 def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
-    """Return the epochs of a study of ``n_trials`` if none fails; None if only objectives decide.
+    """Return the number of epochs that a study trains in all if none of its trials fails.
+
+    Return None if the study has no ``max_epochs``, so that each objective decides when to return.
+    The number is an upper bound for freeze-thaw and early-stopping rules. PASHA may train more
+    epochs if its rankings disagree.
 
     >>> from penstock.scheduler.model.study import StrategySpec
     >>> expected_epochs(StrategySpec("asha", max_epochs=9, eta=3), 27)
@@ -35,15 +39,19 @@ def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
 
 
 def least_promoted(plan: StrategySpec) -> int:
-    """Return the number of a rung's trials that are promoted, however few reached the rung.
+    """Return the least number of trials promoted from a rung, however few trials reached the rung.
 
-    ASHA promotes one trial of each ``eta``, and none of fewer.
+    The number is 0 for ASHA, which promotes no trial from a rung with fewer than ``eta`` trials.
+    It is 1 for the other strategies.
     """
     return 0 if plan.name == "asha" else 1
 
 
 def _halving(levels: Sequence[int], n_trials: int, eta: int, least: int = 1) -> int:
-    """Return the epochs of successive halving."""
+    """Return the number of epochs that successive halving of ``n_trials`` trials trains in all.
+
+    ``levels`` holds the epochs of the rungs. At least ``least`` trials go on from each rung.
+    """
     total, below, size = 0, 0, n_trials
     for level in levels:
         total += size * (level - below)

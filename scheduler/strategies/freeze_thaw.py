@@ -1,23 +1,24 @@
-"""Freeze-thaw: after every epoch a model of all curves chooses the trial that goes on.
+"""Freeze-thaw: after every epoch, a model of all learning curves chooses the next trial to train.
 
 Theory of operation. ``curve_ensemble`` predicts the scores of every paused trial, and of a trial
 that would begin now. An *index* makes both comparable: the expected gain over the best score so far
-per second of a device. It assumes that the trial is trained for some epochs (the *look*), after
-which its further course is known, and then for as long as this pays, or not at all. That is the
-rate at which such a trial is worth its time (Weitzman 1979, "Optimal Search for the Best
-Alternative", has the rule for boxes that are opened at a cost; here a box is opened by a look).
-Gains count by their logarithm, as regret does. A free slot trains the trial with the highest index
-for one epoch, or begins a new trial. So results decide when new trials begin.
+per second of device time. The index assumes that the trial is first trained for some epochs (the
+*look*), after which the rest of its curve is known. Then training either stops or goes on for as
+long as the gain is worth the time. Weitzman 1979, "Optimal Search for the Best Alternative", has
+this rule for boxes that are opened at a cost; here a look opens a box. Gains are measured on a
+logarithmic scale, as regret is. A free slot trains the trial with the highest index for one epoch,
+or begins a new trial if a new trial has the highest index.
 
-A trial that runs counts as if it had reached its expected score, so that several slots do not all
-follow one hope.
+A running trial counts as if it had reached its expected score already. Otherwise several slots
+might all chase the same expected gain.
 
-The floor. One of each ``SHARE`` seconds of devices is spent on the next step that ASHA would take
-with the same trials, by the scores at its rungs alone. Epochs that the model has trained already
-cost the floor nothing. So if all epochs cost alike, on one device, the n-th epoch that ASHA would
-train is among the first ``SHARE * n + 1`` epochs, whatever the model does; otherwise the same holds
-for their seconds, but for one epoch. On several devices it holds but for the order in which results
-arrive. If no model can be fitted, everything is as under ASHA.
+The floor. One of every ``SHARE`` seconds of device time is spent as ASHA would spend it: on the
+next step that ASHA would take with the same trials, given only the scores at its rungs. An epoch
+that the model has already had trained costs the floor nothing. So if all epochs cost the same, on
+one device, the n-th epoch that ASHA would train is among the first ``SHARE * n + 1`` epochs,
+whatever the model chooses. If epochs differ in cost, the same holds for their seconds, except for
+one epoch. On several devices the same holds except for the order in which results arrive. If no
+model can be fitted, the strategy decides as ASHA does.
 
 The study is over when ASHA's rungs are finished, and the trial with the best expected end has been
 trained to its last epoch.
@@ -34,18 +35,18 @@ from ..model.trial_group import Entry, Pull, TrialGroup
 from .asha import Asha
 from .curve_ensemble import Forecast, Prior, forecasts, learned
 
-#: One second of this many device-seconds is spent as ASHA would.
+#: One of this many seconds of device time is spent as ASHA would spend it (the floor).
 SHARE = 3
 #: The prior is learned again when the number of epochs has grown by this factor.
 GROWTH = 1.1
 #: The epochs of a new trial after which its further course is known.
 LOOK = 1
-#: The same for a trial that has begun, as a part of its epochs so far.
+#: The length of the look for a trial that has begun, as a part of its epochs so far.
 PATIENCE = 0.5
 #: A new trial is assumed to begin like one of the last ``NEWEST`` trials; ``SAMPLES`` of their
 #: first scores stand for all of them.
 NEWEST, SAMPLES = 32, 8
-#: Points of the standard normal distribution, and their weights.
+#: Points at which the standard normal distribution is evaluated, each with its weight.
 NODES = tuple(
     (x, w)
     for x, w in zip(
@@ -54,19 +55,20 @@ NODES = tuple(
         strict=True,
     )
 )
-#: The unit of gains, as a part of the improvement of the best score over first scores. Gains count
-#: by their logarithm, as regret does.
+#: The unit of gains, as a part of the difference between the best score and the mean first score.
+#: A gain ``g`` over the best score counts as ``log(1 + g / unit)``.
 UNIT = 0.03
 #: An expected gain below this counts as 0.
 NEGLIGIBLE = 1e-4
-#: The score at a rung that stands for NaN and infinities.
+#: The score that replaces NaN and infinities at a rung.
 WORST = -1e300
 
 
 class Arm(NamedTuple):
-    """A trial that may be trained next: equally probable forecasts from its epoch on.
+    """A trial that may be trained next, with forecasts of its scores after ``epoch``.
 
-    After ``look`` epochs it is known how far the trial lies above or below the forecasts.
+    Each item of ``cases`` is a list of forecasts; all items are equally probable. The model assumes
+    that after ``look`` more epochs the deviation of the trial from its forecasts is known.
     """
 
     cases: Sequence[Sequence[Forecast]]
@@ -84,52 +86,58 @@ class FreezeThaw:
     max_epochs: int
     #: The floor, an ASHA over the same trials.
     asha: Asha
-    #: The number of configurations that were asked for, and of those that have not arrived yet.
+    #: The number of configurations that the sampler was asked for; and the number of these
+    #: configurations that have not arrived yet.
     asked: int = 0
     pending: int = 0
-    #: All trials, by number.
+    #: All trials, in the order in which they were proposed.
     trials: list[str] = field(default_factory=list)
-    #: The number of trials that are in the floor: the first ones of ``trials``.
+    #: The number of trials, from the start of ``trials``, that the floor includes.
     entered: int = 0
-    #: The next rung of each trial that the floor wants trained.
+    #: The epoch of the next rung, for each trial that the floor wants trained.
     wanted: dict[str, int] = field(default_factory=dict)
     #: The scores of each trial from epoch 1 on.
     curves: dict[str, list[float]] = field(default_factory=dict)
     #: The running trials, each with its target.
     running: dict[str, int] = field(default_factory=dict)
-    #: Trials that were stopped or have failed.
+    #: The trials that were abandoned (that were stopped or have failed).
     out: list[str] = field(default_factory=list)
-    #: Expected seconds of an epoch by trial, as far as known; and their sum.
+    #: The expected seconds of an epoch of each trial, where known; and the sum of these seconds.
     seconds: dict[str, float] = field(default_factory=dict)
     sum_of_seconds: float = 0.0
-    #: The best score so far; None before there is one.
+    #: The best score so far, or None before the first score.
     best: float | None = None
-    #: The device time given to all trials; and the part of it given to those that the floor wanted.
+    #: The expected device time (seconds) of all epochs entered; and the part for the floor.
     spent: float = 0.0
     on_floor: float = 0.0
-    #: The prior, or None before there is one; and the number of epochs from which it was learned.
+    #: The prior of the model, or None if no prior could be learned; the number of scores when the
+    #: prior was last learned; and the number of scores now.
     prior: Prior | None = None
     learned_at: int = 0
     epochs: int = 0
-    #: The forecasts of each trial; and those of new trials with first scores like the last ones.
+    #: The forecasts of each trial; and forecasts of new trials, one list for each sampled first
+    #: score (``SAMPLES``).
     expected: dict[str, list[Forecast]] = field(default_factory=dict)
     newcomers: list[list[Forecast]] = field(default_factory=list)
-    #: The trial that is trained to the last epoch after all decisions; empty before.
+    #: The trial that is trained to the last epoch at the end, or an empty string before that.
     finalist: str = ""
     #: Distinguishes strategies in a snapshot.
     kind: Literal["freeze_thaw"] = "freeze_thaw"
 
     def cost(self, trial: str, seconds: float | None) -> None:
-        """Note the expected seconds of an epoch of the trial; None if they are not known."""
+        """Note how long an epoch of the trial is expected to take.
+
+        ``seconds`` is None if the time is not known; then the call has no effect.
+        """
         if seconds is not None and math.isfinite(seconds):
             self.sum_of_seconds += seconds - self.seconds.get(trial, 0.0)
             self.seconds[trial] = seconds
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
-        """Return one epoch for each free slot.
+        """Return work for each free slot: mostly one epoch of a trial, or a new configuration.
 
-        At most ``early`` of them are for trials that have begun, since later results may show
-        others to be better.
+        At most ``early`` slots go to trials that have begun, since later results may show other
+        trials to be better. There is no such limit if ``early`` is None.
         """
         group, ask = list[Entry](), 0
         while len(group) + ask < free:
@@ -170,7 +178,7 @@ class FreezeThaw:
         return Entry(trial, epochs)
 
     def _begin(self, *, floor: bool) -> Entry:
-        """Ask for a new trial, and return an entry without a name for it."""
+        """Count a new configuration as asked for, and return an entry with an empty trial name."""
         self._charge("", 1, floor=floor)
         self.asked += 1
         self.pending += 1
@@ -179,7 +187,11 @@ class FreezeThaw:
     # -- the floor -------------------------------------------------------------------------------
 
     def _as_floor(self) -> Entry | None:
-        """Return the next entry that ASHA would train."""
+        """Return one epoch of the next trial that ASHA would train.
+
+        The entry has an empty trial name if ASHA would begin a new trial. Return None if ASHA has
+        nothing to train now.
+        """
         while True:
             for trial in self.wanted:
                 if trial not in self.running and trial in self.curves:
@@ -215,7 +227,11 @@ class FreezeThaw:
     # -- the model -------------------------------------------------------------------------------
 
     def _as_expected(self) -> Entry | None:
-        """Return the entry from which the model expects the largest gain."""
+        """Return one epoch of the trial with the highest index.
+
+        The entry has an empty trial name if a new trial has the highest index. Return None if there
+        is no model, or if no trial has an expected gain worth its time.
+        """
         best = self.best
         if self.prior is None or best is None:
             return None
@@ -250,7 +266,10 @@ class FreezeThaw:
         return self._enter(best_trial, len(self.curves[best_trial]) + 1, floor=False)
 
     def _to_the_end(self) -> Entry | None:
-        """Return the remaining epochs of the best trial once no other work is left."""
+        """Return the remaining epochs of the trial with the best expected end as one entry.
+
+        Return None if other work is left, or if that trial has reached the last epoch.
+        """
         if self.running or self.pending or self.finalist:
             return None
         ends = {
@@ -285,7 +304,7 @@ class FreezeThaw:
         return tuple(Entry(trial, 1) for trial in trials)
 
     def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
-        """Note the scores, and predict the next ones."""
+        """Note the trial's scores, and update the forecasts of its later scores."""
         self.running.pop(trial, None)
         before = len(self.curves.get(trial, ()))
         last = min(epoch, self.max_epochs)
@@ -302,7 +321,7 @@ class FreezeThaw:
         return ()
 
     def abandoned(self, trial: str) -> TrialGroup:
-        """Train a trial that failed or was stopped no further."""
+        """Stop choosing the trial, both by the model and in the floor."""
         self.running.pop(trial, None)
         self.expected.pop(trial, None)
         if trial not in self.out:
@@ -339,9 +358,10 @@ class FreezeThaw:
 
 
 def _index(arm: Arm, best: float, unit: float, least: float) -> float:
-    """Return the gain over ``best`` expected per epoch of a trial, in logarithms.
+    """Return the gain over ``best`` that is expected per epoch of a trial.
 
-    A gain of ``unit`` counts as log 2. The result is 0 if it is not more than ``least``.
+    Gains are logarithmic: a gain ``g`` counts as ``log(1 + g / unit)``. Return 0.0 if the trial
+    does not gain more than ``least`` per epoch.
     """
     cases, epoch, look = arm
     if not cases:

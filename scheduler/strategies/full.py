@@ -11,7 +11,7 @@ from ..model.trial_group import Entry, Pull, TrialGroup
 
 @dataclass(slots=True)
 class FullBudget:
-    """Ask for ``n_trials`` configurations and train each to ``max_epochs``."""
+    """The strategy that asks for ``n_trials`` configurations and trains each to ``max_epochs``."""
 
     n_trials: int
     max_epochs: int
@@ -19,7 +19,10 @@ class FullBudget:
     kind: Literal["full"] = "full"
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
-        """Ask for a new configuration for each free slot, or for all that may be asked ahead."""
+        """Ask for ``free`` or ``ahead`` new configurations, whichever number is larger.
+
+        Never ask for more configurations than the study still needs.
+        """
         ask = min(max(free, ahead), self.n_trials - self.asked)
         self.asked += ask
         return Pull(ask=ask)
@@ -31,9 +34,9 @@ class FullBudget:
         return tuple(Entry(trial, self.max_epochs) for trial in trials)
 
     def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
-        """Return nothing: the target was the last epoch."""
+        """Return an empty group, because the trial has reached its last epoch."""
         return ()
 
     def abandoned(self, trial: str) -> TrialGroup:
-        """Return nothing: no other trial takes the place of an abandoned one."""
+        """Return an empty group, because no other trial replaces an abandoned trial."""
         return ()

@@ -1,14 +1,14 @@
 """Synchronous successive halving (Jamieson & Talwalkar 2016; Li et al. 2018, Algorithm 1).
 
 Rung k is for ``n_k = floor(n / eta**k)`` trials trained to ``levels[k]`` epochs. When all trials of
-a rung have reached it (or failed), the best ``n_{k+1}`` go on; at least one, so that there is a
-trial at the last epoch. Equal scores are ordered by trial number, so one seed has one result on any
-number of devices.
+a rung have reached its epoch or failed, the best ``n_{k+1}`` trials go on. At least one trial goes
+on from each rung, so that some trial is trained to the last epoch. Equal scores are ordered by
+trial number, so one seed has one result on any number of devices.
 
 Theory of operation. Early promotion: a trial that will be among the best ``n_{k+1}``, whatever the
 rest of its rung scores, goes on at once. The i-th best of the trials that have arrived (from 0) is
 certain when i plus the number of trials still to come is below ``n_{k+1}``. So the same trials
-reach the same rungs as without early promotion; the barrier only costs less.
+reach the same rungs as without early promotion, but slots are idle for less time.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from .base import best_first
 
 @dataclass(slots=True)
 class Rung:
-    """One rung, meant for ``size`` trials.
+    """A rung, that is, an epoch at which ``size`` trials are compared.
 
-    ``waiting`` are the trials on their way to it, ``scores`` those that have arrived. ``promoted``
-    are the trials that went on, and ``sent`` those of them that their user sent on. ``dropped`` is
-    the number of trials that were meant for the rung and will never arrive, and ``extra`` the
-    number of ``size`` that came beyond its quota.
+    ``waiting`` holds the trials that are being trained to the rung. ``scores`` has a score for each
+    trial that has arrived. ``promoted`` holds the trials that went on to a higher rung, and
+    ``sent`` holds the promoted trials that a user sent on without the rule. ``dropped`` counts the
+    trials that were meant for the rung but will never arrive. ``extra`` counts the trials in
+    ``size`` that the rung got in addition to its quota.
     """
 
     size: int
@@ -45,11 +46,11 @@ class Rung:
 
     @property
     def quota(self) -> int:
-        """The number of trials that the rule promotes to the rung."""
+        """Number of trials that the halving rule promotes to the rung."""
         return self.size - self.extra
 
     def grow(self, by: int) -> None:
-        """Make room for ``by`` trials beyond the quota."""
+        """Raise the size of the rung by ``by`` trials, and leave its quota as it is."""
         self.size += by
         self.extra += by
 
@@ -60,13 +61,13 @@ class SuccessiveHalving:
 
     #: Number of configurations in the first rung.
     n_trials: int
-    #: One trial of this many at a rung is promoted.
+    #: The reduction factor: one of ``eta`` trials at a rung is promoted.
     eta: int
     #: The epochs of the rungs, rising.
     levels: tuple[int, ...]
-    #: True if the configurations were asked for.
+    #: True once the sampler was asked for the configurations.
     asked: bool = False
-    #: Trials that were abandoned while they waited at a rung. Others are promoted in their place.
+    #: Trials that were abandoned while paused at a rung. Other trials are promoted instead.
     abandoned_trials: list[str] = field(default_factory=list)
     #: The rungs from the first one on; empty until the configurations are known.
     rungs: list[Rung] = field(default_factory=list)
@@ -79,14 +80,17 @@ class SuccessiveHalving:
         return bool(self.rungs) and not any(rung.expected for rung in self.rungs)
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
-        """Ask for all configurations in the first call. Later groups come from ``reached``."""
+        """Ask for all configurations in the first call, and for nothing later.
+
+        Promotions are returned by ``reached`` and ``abandoned``.
+        """
         if self.asked:
             return Pull()
         self.asked = True
         return Pull(ask=self.n_trials)
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """Return the whole first rung as one TrialGroup."""
+        """Set up the rungs, and train every new trial to the first rung."""
         size = len(trials)
         for _ in self.levels:
             self.rungs.append(Rung(size))
@@ -97,8 +101,8 @@ class SuccessiveHalving:
     def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
         """Note the score of ``trial``, and promote the trials that are certain now.
 
-        A rung that did not wait for the trial counts it as an additional trial, so that the number
-        of promotions of other trials stays the same.
+        A rung that did not wait for ``trial`` counts ``trial`` in addition to its quota. So the
+        number of other trials that are promoted stays the same.
         """
         if not self.rungs or epoch not in self.levels:
             return ()
@@ -114,7 +118,10 @@ class SuccessiveHalving:
         return self._promote()
 
     def _count_late(self, trial: str, level: int) -> None:
-        """Make room at a rung for a trial that it did not wait for, or no longer waits for."""
+        """Make room at rung ``level`` for a trial for which the rung does not wait.
+
+        Either the rung had given up the trial, or a user sent the trial on without the rule.
+        """
         if trial in self.abandoned_trials:
             self.abandoned_trials.remove(trial)
         below = self.rungs[level - 1] if level else None
@@ -128,7 +135,7 @@ class SuccessiveHalving:
                 lower.sent.append(trial)
 
     def abandoned(self, trial: str) -> TrialGroup:
-        """Stop waiting for a trial that failed, and promote the trials that are certain now."""
+        """Stop waiting for the trial, and promote the trials that are certain now."""
         waits = [rung for rung in self.rungs if trial in rung.waiting]
         for rung in waits:
             rung.waiting.remove(trial)

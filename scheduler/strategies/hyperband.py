@@ -31,19 +31,19 @@ class Hyperband:
 
     #: Number of trials the study is to have.
     n_trials: int
-    #: One trial of this many at a rung is promoted.
+    #: The reduction factor: one of ``eta`` trials at a rung is promoted.
     eta: int
     #: The epochs of all rungs, rising.
     levels: tuple[int, ...]
     #: True if a bracket may begin before the previous one is over.
     overlap: bool
-    #: True if trials that are too few for a round are spread over its brackets.
+    #: True if the last trials, too few for a whole round, are shared among all its brackets.
     proportional: bool = False
-    #: Number of configurations asked for.
+    #: Number of configurations that the sampler was asked for so far.
     asked: int = 0
     #: The brackets begun so far.
     brackets: list[SuccessiveHalving] = field(default_factory=list)
-    #: The index of each trial's bracket.
+    #: The index in ``brackets`` of the bracket to which each trial belongs.
     homes: dict[str, int] = field(default_factory=dict)
     #: Number of brackets that have received their trials.
     answered: int = 0
@@ -51,7 +51,7 @@ class Hyperband:
     kind: Literal["hyperband"] = "hyperband"
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
-        """Ask for the configurations of one more bracket, if it may begin."""
+        """Begin one more bracket if the rules allow, and ask for the bracket's configurations."""
         blocked = not self.overlap and any(not bracket.over for bracket in self.brackets)
         if blocked or self.asked >= self.n_trials:
             return Pull()
@@ -69,7 +69,10 @@ class Hyperband:
         return Pull(ask=size)
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """Return the first rung of the bracket whose ask was answered. Answers arrive in order."""
+        """Enter the new trials at the first rung of the oldest bracket that waits for its trials.
+
+        Answers of the sampler arrive in the order in which the brackets asked.
+        """
         if exhausted:
             self.asked = self.n_trials
         self.homes |= dict.fromkeys(trials, self.answered)
@@ -78,24 +81,32 @@ class Hyperband:
         return bracket.proposed(trials, exhausted=exhausted)
 
     def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
-        """Pass the result on to the trial's bracket, and return its answer."""
+        """Pass the result on to the trial's bracket, and return the bracket's promotions."""
         home = self._home(trial)
         return () if home is None else home.reached(trial, epoch, curve)
 
     def abandoned(self, trial: str) -> TrialGroup:
-        """Tell the trial's bracket not to wait for the trial, and return its answer."""
+        """Tell the trial's bracket not to wait for the trial.
+
+        Return the promotions that the bracket decides on now.
+        """
         home = self._home(trial)
         return () if home is None else home.abandoned(trial)
 
     def _home(self, trial: str) -> SuccessiveHalving | None:
-        """Return a trial's bracket; None if the trial is from before the study was reopened."""
+        """Return the bracket to which the trial belongs.
+
+        Return None for a trial that was proposed before the study was reopened.
+        """
         return self.brackets[self.homes[trial]] if trial in self.homes else None
 
 
 def brackets(
     rungs: int, eta: int, n_trials: int, *, proportional: bool
 ) -> Iterator[tuple[int, int]]:
-    """Yield (s, number of configurations) of each bracket in order, ``n_trials`` in total.
+    """Yield (s, number of configurations) for each bracket, in the order in which brackets begin.
+
+    The numbers of configurations add up to ``n_trials``.
 
     >>> list(brackets(5, 3, 200, proportional=True))
     [(4, 81), (3, 34), (2, 15), (1, 8), (0, 5), (4, 32), (3, 14), (2, 6), (1, 3), (0, 2)]
@@ -113,7 +124,10 @@ def brackets(
 def _bracket(
     at: int, rungs: int, eta: int, remaining: int, *, proportional: bool
 ) -> tuple[int, int]:
-    """Return s and the size of bracket number ``at``, if ``remaining`` trials are left."""
+    """Return s and the number of configurations of the bracket with index ``at``.
+
+    ``remaining`` is the number of trials that the study has left for this and later brackets.
+    """
     s = rungs - 1 - at % rungs
     sizes = [-(-rungs * eta**each // (each + 1)) for each in range(s + 1)]
     if proportional and remaining < sum(sizes):

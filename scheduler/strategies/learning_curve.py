@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-#: Exponents of the laws that are averaged.
+#: The exponents ``c`` of the power laws that are averaged.
 EXPONENTS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)
 #: The fewest points from which the noise around a law with three parameters can be estimated.
 MIN_POINTS = 4
@@ -23,7 +23,7 @@ MIN_POINTS = 4
 def probability_above(curve: Mapping[int, float], epoch: int, threshold: float) -> float | None:
     """Return the probability that ``curve`` (score by epoch) exceeds ``threshold`` at ``epoch``.
 
-    It is None if the curve has fewer than ``MIN_POINTS`` points.
+    Return None if the curve has fewer than ``MIN_POINTS`` points.
     """
     if len(curve) < MIN_POINTS:
         return None
@@ -41,7 +41,11 @@ def probability_above(curve: Mapping[int, float], epoch: int, threshold: float) 
 def _law(
     epochs: list[int], scores: list[float], c: float, target: int, floor: float
 ) -> tuple[float, float, float]:
-    """Return the law's mean squared residual, and mean and deviation of its value at ``target``."""
+    """Fit the power law with exponent ``c``, and predict its value at epoch ``target``.
+
+    Return the mean squared residual of the fit, and the mean and the standard deviation of the
+    predicted value.
+    """
     n = len(scores)
     x = [-(epoch**-c) for epoch in epochs]
     mean_x, mean_y = sum(x) / n, sum(scores) / n

@@ -1,15 +1,16 @@
 """PASHA: ASHA that trains longer only while the ranking still changes (Bohdal et al. 2023).
 
-It begins with the two lowest rungs. Whenever a trial arrives at the top open rung, the trials there
-are ranked by their scores on it and on the rung below. If the rankings disagree, one more rung is
-opened (Algorithm 1). The rankings are soft: they agree if, at every place, the trial of the upper
-ranking and the trial of the lower ranking have scores on the lower rung that differ by at most
-``epsilon``. ``epsilon`` is the noise of the curves (section 4.2). It is taken over all pairs of
-these trials in which one overtook the other and was overtaken again: the 90th percentile of their
-distance at their last common epoch.
+PASHA begins with the two lowest rungs. Whenever a trial arrives at the top open rung, all trials
+there are ranked twice: by their scores at that rung and by their scores at the rung below. If the
+two rankings disagree, one more rung is opened (Algorithm 1). The rankings are soft. They agree if,
+at every place, the trial of the upper ranking and the trial of the lower ranking have scores at the
+lower rung that differ by at most ``epsilon``. ``epsilon`` is the noise of the curves (section 4.2).
+To find ``epsilon``, take all pairs of trials at the top open rung in which one trial overtook the
+other and was overtaken again. ``epsilon`` is the 90th percentile of the difference between the
+scores of such a pair at their last common epoch.
 
-When the open rungs are decided, the best trial of the highest open rung is trained to the last
-epoch. The paper trains it from scratch; here it continues.
+When ASHA has no work left on the open rungs, the best trial of the highest open rung is trained to
+the last epoch. The paper trains that trial from scratch; here the trial continues.
 """
 
 from __future__ import annotations
@@ -30,29 +31,32 @@ PERCENTILE = 0.90
 
 @dataclass(slots=True)
 class Pasha:
-    """PASHA's state machine."""
+    """The state machine of PASHA."""
 
-    #: ASHA over the open rungs.
+    #: The ASHA that decides about the rungs opened so far.
     asha: Asha
-    #: The epochs of all rungs.
+    #: The epochs of all rungs, including rungs that are not open.
     levels: tuple[int, ...]
     #: Trials on their way to a target.
     running: list[str] = field(default_factory=list)
-    #: Number of configurations that were asked for and are not proposed yet.
+    #: Number of configurations that the sampler was asked for and has not proposed yet.
     pending: int = 0
-    #: Scores by epoch of the trials at the top rung.
+    #: The scores by epoch of each trial that has reached the top open rung.
     curves: dict[str, dict[int, float]] = field(default_factory=dict)
-    #: Distances between overtaking trials, rising.
+    #: The distances, in rising order, between trials that overtook each other twice or more.
     noise: list[float] = field(default_factory=list)
-    #: The trial that is trained to the last epoch; empty before it is chosen.
+    #: The trial chosen to be trained to the last epoch, or an empty string before the choice.
     finalist: str = ""
-    #: Trials that were stopped at a rung: none of them is the finalist.
+    #: Trials that were abandoned while paused at a rung. The finalist is none of these trials.
     out: list[str] = field(default_factory=list)
     #: Distinguishes strategies in a snapshot.
     kind: Literal["pasha"] = "pasha"
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
-        """Return ASHA's jobs on the open rungs; after them, the last epochs of the best trial."""
+        """Return the work that ASHA chooses on the open rungs.
+
+        When ASHA has no work left, train the best trial to the last epoch.
+        """
         pull = self.asha.pull(free, ahead, early)
         if not (pull.group or pull.ask or self.running or self.pending or self.finalist):
             pull = self._train_finalist()
@@ -61,7 +65,7 @@ class Pasha:
         return pull
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """Start new configurations at the bottom rung."""
+        """Train every new trial to the bottom rung."""
         self.pending = 0 if exhausted else self.pending - len(trials)
         self.running += trials
         return self.asha.proposed(trials, exhausted=exhausted)
@@ -82,7 +86,10 @@ class Pasha:
         return ()
 
     def abandoned(self, trial: str) -> TrialGroup:
-        """Keep a trial that failed out of further rungs. A failed finalist is replaced."""
+        """Promote the trial no further.
+
+        If the trial was the finalist, ``pull`` chooses another finalist.
+        """
         if trial in self.running:
             self.running.remove(trial)
         else:

@@ -36,15 +36,15 @@ class Pbt:
     n_trials: int
     #: The last epoch.
     max_epochs: int
-    #: Epochs of an interval.
+    #: Number of epochs in an interval.
     interval: int
-    #: The share of the population at either end, from 0 to 1.
+    #: The share of members that counts as the top, and as the bottom, of the population (0 to 1).
     quantile: float
-    #: The seed by which sources are sampled.
+    #: The seed for the choice of the members from which others continue.
     seed: int
-    #: True if the population was asked for.
+    #: True once the sampler was asked for the population.
     asked: bool = False
-    #: Number of forks that were made.
+    #: Number of forks so far (trials that continue from another member's state).
     forks: int = 0
     #: The members' scores at the end of their last interval.
     scores: dict[str, float] = field(default_factory=dict)
@@ -54,7 +54,10 @@ class Pbt:
     kind: Literal["pbt"] = "pbt"
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
-        """Ask for the whole population at once. With fewer slots, its members take turns."""
+        """Ask for the whole population in the first call, and for nothing later.
+
+        If there are fewer slots than members, the members take turns.
+        """
         if self.asked:
             return Pull()
         self.asked = True
@@ -67,7 +70,10 @@ class Pbt:
     def reached(
         self, trial: str, epoch: int, curve: Mapping[int, float]
     ) -> tuple[Entry | Fork, ...]:
-        """Train the trial for another interval, or in its place a fork of a better member."""
+        """Train the trial for another interval, or replace the trial by a fork of a better member.
+
+        Return an empty group if the trial has reached the last epoch.
+        """
         self.scores[trial], self.epochs[trial] = curve[epoch], epoch
         if epoch == self.max_epochs:
             return ()
@@ -79,7 +85,7 @@ class Pbt:
         return (Fork(trial, source, begin, self._interval_end(begin)),)
 
     def abandoned(self, trial: str) -> TrialGroup:
-        """Take a member that failed out of the population."""
+        """Remove the trial from the population, so that no member is compared with the trial."""
         self.scores.pop(trial, None)
         self.epochs.pop(trial, None)
         return ()
@@ -88,7 +94,10 @@ class Pbt:
         return min(epoch + self.interval, self.max_epochs)
 
     def _source(self, trial: str) -> str | None:
-        """Return the member that ``trial`` takes over from; None if it goes on by itself."""
+        """Return the better member that is to be forked in place of ``trial``.
+
+        Return None if ``trial`` is not at the bottom, or if no member at the top qualifies.
+        """
         ranking = best_first(self.scores)
         size = int(self.quantile * len(ranking))
         if trial not in ranking[len(ranking) - size :]:

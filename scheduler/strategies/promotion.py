@@ -4,8 +4,8 @@ Theory of operation. At each rung, results are turned into normal scores z by th
 one rung and the next be jointly normal with correlation rho. Then a trial with score z is among the
 best 1/eta of the next rung with probability Phi((rho z - q) / sqrt(1 - rho^2)), where q is the
 quantile at 1 - 1/eta. rho is measured in the study on trials that are at both rungs, with a prior.
-These are the better trials of the lower rung, so the measured rho is too small, and probabilities
-are nearer to 1/eta.
+Only the better trials of the lower rung reach the upper rung. So the measured rho is too small, and
+the probabilities are nearer to 1/eta than the true ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist, correlation
 
-#: The prior value of rho, and the number of measured pairs as which it counts.
+#: The prior value of rho, and the number of measured pairs of scores that the prior weighs.
 PRIOR, PAIRS = 0.6, 6
 _NORMAL = NormalDist()
 
@@ -22,9 +22,10 @@ _NORMAL = NormalDist()
 def promotion_probabilities(
     scores: Mapping[str, Mapping[int, float]], levels: Sequence[int], eta: int
 ) -> dict[str, float]:
-    """Return the promotion probability (above 0, below 1) of each trial, from results so far.
+    """Return the probability, above 0 and below 1, that each trial is promoted at its next rung.
 
-    ``scores`` are by trial and epoch; larger is better. ``levels`` are the rungs' epochs.
+    ``scores`` maps each trial to its scores by epoch. Larger scores are better. ``levels`` holds
+    the epochs of the rungs, in rising order. A trial without a score at a rung gets ``1 / eta``.
     """
     probabilities = dict.fromkeys(scores, 1.0 / eta)
     quantile = _NORMAL.inv_cdf(1.0 - 1.0 / eta)

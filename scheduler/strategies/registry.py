@@ -1,4 +1,4 @@
-"""Strategies by name."""
+"""Constructor of strategies by name."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from .pasha import Pasha
 from .pbt import Pbt
 from .stopping import Stopping
 
-#: A strategy with its state. ``kind`` names the strategy in a snapshot.
+#: Any of the strategies, with its state. The field ``kind`` tells strategies apart in a snapshot.
 AnyStrategy = (
     FullBudget | SuccessiveHalving | Asha | Pasha | Hyperband | FreezeThaw | Stopping | Pbt
 )
 
 
 def make_strategy(spec: StudySpec) -> AnyStrategy:  # noqa: PLR0911 - one a strategy
-    """Return a new instance of the strategy that a study names.
+    """Return a new instance of the strategy that the study's specification names.
 
-    Raises ``UsageError`` for an unknown name, and for a missing ``max_epochs``.
+    Raises ``UsageError`` if no strategy has that name, or if the strategy needs ``max_epochs`` and
+    the specification has none.
     """
     plan, n = spec.strategy, spec.n_trials
     if plan.name == "full":

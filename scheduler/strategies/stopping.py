@@ -1,12 +1,13 @@
-"""The full budget under an early-stopping rule: a trial without promise goes no further.
+"""The early-stopping strategies: train every trial to the last epoch unless a rule stops it.
 
-The rule looks at every trial after each ``every`` epochs. A stopped trial is paused, as by a
-halving strategy.
+The rule judges a trial each time the trial has been trained for another ``every`` epochs. A trial
+that the rule stops is paused, so that a user can continue it.
 
 - ``median`` (Golovin et al. 2017, "Google Vizier", section 3.2.2): stop at epoch e if the trial's
   best score so far is below the median of the other trials' running averages up to e.
-- ``curve``: stop if the trial will probably not beat the best of the trials that were trained to
-  the end: by its power law (``learning_curve``), the probability is below ``risk``.
+- ``curve``: stop if the trial will probably not beat the best trial that was trained to the end.
+  The module ``learning_curve`` extrapolates the trial's scores by power laws. The trial is stopped
+  if the probability that it scores higher at the last epoch is below ``risk``.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ class Stopping:
     n_trials: int
     #: The last epoch.
     max_epochs: int
-    #: Epochs between two looks.
+    #: Number of epochs between two decisions of the rule about the same trial.
     every: int
-    #: ``median`` or ``curve``.
+    #: The name of the rule: ``median`` or ``curve``.
     rule: str
-    #: ``curve`` only: the probability below which a trial is stopped.
+    #: The probability below which the rule ``curve`` stops a trial. ``median`` does not use it.
     risk: float
-    #: Number of configurations asked for.
+    #: Number of configurations that the sampler was asked for so far.
     asked: int = 0
-    #: Running averages, by the epoch of a look and by trial.
+    #: The mean of each trial's scores up to an epoch, by that epoch and by trial.
     averages: dict[int, dict[str, float]] = field(default_factory=dict)
-    #: The best score at the last epoch; None before any trial has one.
+    #: The best score at the last epoch, or None before any trial has reached the last epoch.
     best: float | None = None
     #: Distinguishes strategies in a snapshot.
     kind: Literal["stopping"] = "stopping"
@@ -46,10 +47,10 @@ class Stopping:
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
         """Ask for as many new configurations as there are free slots.
 
-        It asks for no more, since new trials in the queue would go before a trial that waits
-        between two looks, and a rule needs some trials that were trained to the end. Until there is
-        such a trial, ``curve`` stops no trial, so slots that cost nothing to leave free wait for
-        one.
+        The strategy does not ask ahead. New trials in the queue would run before trials that wait
+        for their next epochs, but a rule needs some trials that were trained to the end. Until a
+        trial has reached the last epoch, ``curve`` cannot stop any trial. So if ``early`` is not
+        None, ``curve`` asks for no configuration before then.
         """
         if early is not None and self.rule == "curve" and self.best is None:
             return Pull()
@@ -58,13 +59,13 @@ class Stopping:
         return Pull(ask=ask)
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """Train every new trial to the first look."""
+        """Train every new trial up to the epoch at which the rule first judges the trial."""
         if exhausted:
             self.asked = self.n_trials
         return tuple(Entry(trial, min(self.every, self.max_epochs)) for trial in trials)
 
     def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
-        """Train the trial to its next look, unless the rule stops it."""
+        """Train the trial for another ``every`` epochs, unless the rule stops the trial."""
         if epoch == self.max_epochs:
             self.best = max(curve[epoch], curve[epoch] if self.best is None else self.best)
         averages = self.averages.setdefault(epoch, {})
@@ -75,7 +76,7 @@ class Stopping:
         return (Entry(trial, min(epoch + self.every, self.max_epochs)),)
 
     def abandoned(self, trial: str) -> TrialGroup:
-        """Return nothing: no other trial takes the place of an abandoned one."""
+        """Return an empty group, because no other trial replaces an abandoned trial."""
         return ()
 
     def _falls_behind(self, curve: Mapping[int, float], others: Mapping[str, float]) -> bool:
