@@ -1,4 +1,5 @@
 """Policies, which order trials and choose their widths, one algorithm per file.
 
-The folder also has the rules for the length of segments and for the checkpoints to keep.
+The package also has the rules for the length of segments (epochs sent as one task) and for the
+checkpoints to keep.
 """

@@ -1,8 +1,9 @@
 """Policy ``edf``: the earliest deadline first, across all studies.
 
 On one device, with trials that may give way at any time, an order that meets all deadlines exists
-only if this order meets them (Dertouzos 1974). Trials of a study have its deadline. Trials of
-studies without a deadline go last, by arrival, and may wait for as long as there is a deadline.
+only if this order meets them (Dertouzos 1974). The deadline of a trial is the deadline of its
+study. Trials of studies without a deadline go last, in order of arrival. Such trials have no limit
+on their waiting time.
 """
 
 from __future__ import annotations

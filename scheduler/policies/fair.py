@@ -1,7 +1,8 @@
-"""Policy ``fair``: each study has its weighted share of the slots, and nothing else is decided.
+"""Policy ``fair``: each study has its weighted share of the slots, and no other rule applies.
 
-Shares are the engine's (``scheduler.resources.fair_share``). No study is starved: a study below the
-whole part of its share gets the next free slot, and credit decides about fractions of slots.
+The engine computes the shares (``scheduler.resources.fair_share``). No study is starved: a study
+with fewer slots than the whole part of its share gets the next free slot. Credit decides which
+study gets a slot for the fractions of shares.
 """
 
 from __future__ import annotations
@@ -11,5 +12,5 @@ from .planner.widen import widen_equally
 
 
 def fair(snapshot: Snapshot) -> Plan:
-    """Plan the waiting trials of a study in order of arrival."""
+    """Return a plan that runs the waiting trials of a study in order of arrival."""
     return Plan(tuple(candidate.trial for candidate in snapshot.waiting), widen_equally(snapshot))

@@ -1,15 +1,17 @@
 """Policies ``static_fluid`` and ``dynamic_fluid``.
 
-They are StaticFluid and DynamicFluid (Yu, Liu, Chowdhury, MLSys 2021, Algorithms 1 and 2), kept as
-baselines as the paper has them. Trial i of a group, with expected seconds h_i on one device, gets
+The policies are StaticFluid and DynamicFluid (Yu, Liu, Chowdhury, MLSys 2021, Algorithms 1 and 2).
+Both serve as baselines and follow the paper. Trial i of a group, with expected seconds h_i on one
+device, gets
 
     w_i = min(max(floor(h_i / sum(h) * n), 1 / c), d)
 
 of n devices, where c trials fit on a device and d is the largest width that a trial may have.
-``static_fluid`` decides when a trial begins and never again. ``dynamic_fluid`` computes a new w'
-from the remaining work. A trial shrinks if that saves device-seconds, w' (h(w') + price) < w h(w),
-and grows if it then ends sooner, h(w') + price < h(w). (The paper's line 8 updates with w_i, which
-changes nothing; w'_i must be meant.) Here c is 1: a trial has a device to itself.
+``static_fluid`` sets a trial's width when the trial begins, and never changes the width.
+``dynamic_fluid`` computes a new w' from the remaining work. A trial shrinks if that saves
+device-seconds, w' (h(w') + price) < w h(w), and grows if it then ends sooner, h(w') + price < h(w).
+(The paper's line 8 updates with w_i, which changes nothing; w'_i must be meant.) Here c is 1: a
+trial has a device to itself.
 
 The formula's known faults are kept. Rounding down leaves devices unused: four equal trials on five
 devices get one each. The lower bounds can sum to more devices than there are, so that trials wait.
@@ -23,7 +25,10 @@ from ..model.snapshot import Candidate, Plan, Snapshot
 
 
 def static_fluid(snapshot: Snapshot) -> Plan:
-    """Plan widths by each trial's share of the work. A trial that has begun keeps its width."""
+    """Return a plan in which each new trial gets devices in proportion to its share of the work.
+
+    A trial that has begun keeps its width.
+    """
     shares = _shares(snapshot)
     widths = {
         candidate.trial: candidate.width or shares[candidate.trial]
@@ -33,7 +38,10 @@ def static_fluid(snapshot: Snapshot) -> Plan:
 
 
 def dynamic_fluid(snapshot: Snapshot) -> Plan:
-    """Plan as ``static_fluid``, but follow the remaining work if that is worth a resize."""
+    """Return a plan in which each trial gets devices in proportion to its remaining work.
+
+    A trial that has begun changes its width only if the change is worth the cost of a resize.
+    """
     shares = _shares(snapshot)
     widths = {}
     for candidate in (*snapshot.running, *snapshot.waiting):
@@ -65,10 +73,10 @@ def _shares(snapshot: Snapshot) -> dict[str, int]:
 
 
 def _remaining_work(candidate: Candidate, width: int) -> float:
-    """Return the seconds of the remaining epochs on ``width`` devices.
+    """Return the time of the trial's remaining epochs on ``width`` devices (seconds).
 
-    Without a measurement, an epoch on one device counts as 1. Devices beyond the largest known
-    width gain nothing.
+    If no epoch was measured, an epoch on one device counts as 1 second. The time at a width beyond
+    the largest known one is the time at the largest known width.
     """
     factors = dict(candidate.likely or candidate.shape)
     factor = factors[min(width, max(factors))]
@@ -80,7 +88,10 @@ def _remaining_work(candidate: Candidate, width: int) -> float:
 
 
 def _started_first(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return waiting trials: those that have begun first, then new trials, the longest first."""
+    """Return the waiting trials: trials that have begun, followed by new trials.
+
+    In each of the two parts, the trial with the most remaining work comes first.
+    """
     order = sorted(
         snapshot.waiting,
         key=lambda candidate: (candidate.width == 0, -_remaining_work(candidate, 1)),

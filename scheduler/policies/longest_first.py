@@ -10,7 +10,10 @@ from .planner.widen import widen_equally
 
 
 def longest_first(snapshot: Snapshot) -> Plan:
-    """Order waiting trials by expected seconds, or epochs without a measurement, longest first."""
+    """Return a plan that runs the waiting trials with the longest remaining work first.
+
+    The work is the expected time (seconds), or the number of epochs if no time was measured.
+    """
 
     def work(candidate: Candidate) -> float:
         return (

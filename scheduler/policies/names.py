@@ -1,4 +1,7 @@
-"""Names of policies, for code that only checks names: importing the policies' modules is slow."""
+"""Names of policies.
+
+Code that only checks names imports this module, because importing the policies themselves is slow.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,21 @@ POLICIES = (
     "srtf", "las", "pack", "edf", "fair",
 )  # fmt: skip
 
-#: The policies that order the trials of all studies. Under any other policy each study has a share.
+#: The policies that order the trials of all studies together. Under any other policy, each study
+#: has a share of the slots.
 CROSS_STUDY = frozenset({"fifo", "srtf", "las", "pack", "edf"})
 
 
 def is_plugin(name: str) -> bool:
-    """Return True if ``name`` is a user's function, ``module:attr``, run outside the engine."""
+    """Return True if ``name`` means a user's own function (``module:attr``).
+
+    Such a function runs outside the engine.
+    """
     return ":" in name
 
 
 def check_name(name: str) -> None:
-    """Raise ``UsageError``, which lists the known names, if no policy has that name."""
+    """Raise ``UsageError`` if no policy has that name. The message lists the known names."""
     if name not in POLICIES:
         raise unknown(name)
 

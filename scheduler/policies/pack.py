@@ -1,9 +1,9 @@
 """Policy ``pack``: as many trials at once as memory holds, across all studies, in order of arrival.
 
 A device with several slots takes trials as long as they fit into its memory, whatever that does to
-their speed. So trials begin early, and a short one is not held up by a long one. A trial that fits
-nowhere is overtaken by smaller ones; once it has waited for ``PATIENCE`` seconds, no trial joins
-others before it.
+their speed. So trials begin early, and a long trial does not hold up a short trial. If a trial fits
+on no device, smaller trials overtake that trial. Once a trial has waited for ``PATIENCE`` seconds,
+no other trial is placed on a device before that trial.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ..model.snapshot import Plan, Snapshot
 from .fifo import by_submission
 from .planner.widen import widen_equally
 
-#: Longest time for which the first trial in line may be overtaken (seconds).
+#: The longest time for which the first trial in line may be overtaken (seconds).
 PATIENCE = 600.0
 
 
 def pack(snapshot: Snapshot) -> Plan:
-    """Plan waiting trials as ``fifo`` does, and fill devices."""
+    """Return a plan that fills the devices with waiting trials, in the order of policy ``fifo``."""
     order = sorted(snapshot.waiting, key=by_submission)
     waited = max((each.waited for each in order), default=0.0)
     starved = [each for each in order if each.waited >= PATIENCE]

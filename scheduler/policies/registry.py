@@ -1,9 +1,9 @@
-"""Policies by name.
+"""Table of policies by name.
 
-A new policy is a module here, a line of this table, and its name in ``names.py``, in the values of
-the Helm chart and in ``docs/policies.md``. If it orders the trials of all studies together, its
-name is in ``CROSS_STUDY``, too. A user's own policy needs none of these:
-``PENSTOCK_POLICY=module:function``.
+To add a policy, write a module in this package and add the policy to ``FUNCTIONS``. Also add the
+policy's name to ``names.py``, to the values of the Helm chart and to ``docs/policies.md``. If the
+policy orders the trials of all studies together, add its name to ``CROSS_STUDY``, too. A user's own
+policy needs none of these steps: set ``PENSTOCK_POLICY=module:function``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ FUNCTIONS: dict[str, Policy] = {
 
 
 def find_policy(name: str) -> Policy:
-    """Return the policy of that name, or raise ``UsageError``, which lists the known names."""
+    """Return the policy with that name.
+
+    Raises ``UsageError``, whose message lists the known names, if no policy has that name.
+    """
     policy = FUNCTIONS.get(name)
     if policy is None:
         raise unknown(name)

@@ -30,7 +30,12 @@ PARENTS_KEPT = 3
 def retained(
     trial: Trial, pinned_epochs: Collection[int], *, best: bool, keep_failed: bool = False
 ) -> tuple[Parent, ...]:
-    """Return the durable states of the trial that are kept, newest first."""
+    """Return the durable states (saved checkpoints) of the trial to keep, newest first.
+
+    ``pinned_epochs`` are the epochs whose states are kept while the trial may still run. ``best``
+    is True if the trial is among the study's best. ``keep_failed`` is True while a failed trial may
+    be tried again.
+    """
     if trial.state in FINAL:
         may_return = trial.state is TrialState.FAILED and keep_failed
         return trial.parents[: 1 if best or may_return else 0]
@@ -39,12 +44,19 @@ def retained(
 
 
 def best_completed(trials: Iterable[Trial], spec: StudySpec) -> list[str]:
-    """Return the best completed trials, best first. Equal values are in order of trial number."""
+    """Return the ids of the best completed trials, best first.
+
+    The number of trials is at most ``spec.keep_checkpoints``. Trials with equal values are in order
+    of trial number.
+    """
     return _best((t for t in trials if t.state is TrialState.COMPLETED), spec)
 
 
 def best_at_the_end(trials: Iterable[Trial], spec: StudySpec) -> list[str]:
-    """Return the best trials of a study that is over."""
+    """Return the ids of the best trials of a study that is over, best first.
+
+    If no trial was completed, only the trials that were trained longest are compared.
+    """
     candidates = [t for t in trials if t.state is not TrialState.FAILED and t.value is not None]
     if not any(t.state is TrialState.COMPLETED for t in candidates):
         longest = max((t.epoch for t in candidates), default=0)

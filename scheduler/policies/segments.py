@@ -1,4 +1,4 @@
-"""Segment lengths: the number of epochs that one task carries, from its costs.
+"""Segment lengths: the number of epochs to send as one task, computed from the costs of a segment.
 
 Theory of operation. A segment has a fixed overhead ``o`` (seconds: dispatch, claim, the last
 report, acceptance), so long segments save device time. A trial that gets the slot of a running
@@ -50,7 +50,10 @@ NEGLIGIBLE = 0.04
 
 
 def balanced_seconds(overhead: float, resume: float, interval: float, running: int) -> float:
-    """Return the length ``L`` above, in seconds, for ``running`` segments side by side.
+    """Return the best length of a segment in seconds, ``L`` in the module's formula.
+
+    ``overhead`` is ``o``, ``resume`` is ``r``, ``interval`` is ``M`` (all in seconds), and
+    ``running`` is ``k``.
 
     >>> balanced_seconds(0.01, 0.0, 50.0, 1)
     1.0
@@ -80,8 +83,9 @@ def segment_length(
 
     ``epoch_seconds`` is the expected time of an epoch, or None if it is not known. More than
     ``limit`` epochs (at least 1) are not possible, because of ``limited_by``. ``overhead`` and
-    ``resume`` are ``o`` and ``r`` above (seconds), and ``interval`` is ``M``. ``running`` is ``k``,
-    which counts this segment, too. ``tier`` is where the trial would be resumed from.
+    ``resume`` are ``o`` and ``r`` in the module's formula (seconds), and ``interval`` is ``M``.
+    ``running`` is ``k``, which includes this segment. ``tier`` names the place from which the trial
+    would be resumed.
     """
     if limit == 1:
         return SegmentLength(1, limited_by, epoch_seconds)

@@ -22,7 +22,7 @@ SHORTEST = 60.0
 
 
 def srtf(snapshot: Snapshot) -> Plan:
-    """Run the trials that have the least time left up to their targets."""
+    """Return a plan that runs the trials with the least time left up to their targets."""
     plan = preemptive_plan(snapshot, _rank, math.inf)
     spared = _spared(snapshot, plan)
     return replace(plan, hold=tuple(trial for trial in plan.hold if trial not in spared))
@@ -36,7 +36,10 @@ def _rank(candidate: Candidate) -> Rank:
 
 
 def _left(candidate: Candidate) -> float | None:
-    """Return the expected seconds up to the trial's target; None if its study was not measured."""
+    """Return the expected seconds until the trial reaches its target.
+
+    Return None if no epoch of the trial's study was measured.
+    """
     if candidate.epoch_seconds is None or candidate.seconds is None:
         return None
     begun = 0.0
@@ -46,7 +49,10 @@ def _left(candidate: Candidate) -> float | None:
 
 
 def _spared(snapshot: Snapshot, plan: Plan) -> list[str]:
-    """Return short trials that would give way only to trials of unknown length, shortest first."""
+    """Return the running trials to spare: short trials that would give way to unmeasured trials.
+
+    The shortest trial comes first.
+    """
     waiting = {each.trial: each for each in snapshot.waiting}
     first = plan.order[: snapshot.free_slots + len(plan.hold)]
     unknown = sum(_left(waiting[trial]) is None for trial in first) - snapshot.free_slots

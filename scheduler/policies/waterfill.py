@@ -39,14 +39,14 @@ from .planner.windows import first_windows, windows
 
 #: ``Plan.rule`` of a plan in which no trial is wider than one device.
 NARROW = "longest_first"
-#: The shape of a trial that is not to be widened.
+#: The shape (time of an epoch by width) of a trial that must not be widened.
 _ONE_DEVICE = ((1, 1.0),)
 #: The least saving for which idle devices widen a trial, divided by the price of the resize.
 _MIN_GAIN = 2.0
 
 
 def waterfill(snapshot: Snapshot) -> Plan:
-    """Return the best candidate plan, or the standing plan if none is better."""
+    """Return the best candidate plan, or the standing plan if no candidate is better."""
     candidates = (*snapshot.running, *snapshot.waiting)
     if not candidates or not snapshot.devices:
         return Plan(tuple(each.trial for each in snapshot.waiting))
@@ -79,7 +79,11 @@ def waterfill(snapshot: Snapshot) -> Plan:
 def _with_windows(
     plan: Plan, snapshot: Snapshot, jobs: Sequence[Job], begun: Mapping[str, int], *, late: bool
 ) -> Plan:
-    """Add width windows to the plan, and return it. ``late``: True if some trials start later."""
+    """Add width windows (short measurements at wider widths) to the plan, and return the plan.
+
+    ``late`` is True if some trials cannot start at once. Then only studies without measurements
+    get windows. ``begun`` maps each trial to its width at the start of the plan.
+    """
     candidates = (*snapshot.running, *snapshot.waiting)
     if late:
         jobs_of = {job.trial: job for job in jobs}
@@ -99,8 +103,9 @@ def _with_windows(
 def _with_idle_devices(jobs: Sequence[Job], devices: int, best: CandidatePlan) -> CandidatePlan:
     """Return ``best`` with trials widened onto idle devices, or ``best`` if it would end later.
 
-    With exact estimates this would gain nothing. With real ones, a trial that takes longer than
-    forecast has made more progress by then. The trial with the most work left is widened first.
+    If all estimates were exact, wider trials would gain nothing. In reality some trials take longer
+    than forecast, and on more devices such a trial makes more progress in the meantime. The trial
+    with the most work left is widened first.
     """
     grants = _grants(jobs, devices, best)
     while grants:
@@ -122,7 +127,10 @@ def _with_idle_devices(jobs: Sequence[Job], devices: int, best: CandidatePlan) -
 
 
 def _grants(jobs: Sequence[Job], devices: int, best: CandidatePlan) -> list[tuple[int, int]]:
-    """Return the (job, width) pairs that use the idle devices, in the order of handing out."""
+    """Return the (job index, width) pairs that put idle devices to use.
+
+    The pairs are in the order in which devices are handed out, so a job can occur several times.
+    """
     widths = best.forecast.widths
     begun = [index for index, job in enumerate(jobs) if job.trial not in best.forecast.late]
     idle = devices - sum(max(jobs[index].held, widths[jobs[index].trial]) for index in begun)
@@ -157,7 +165,10 @@ def _grants(jobs: Sequence[Job], devices: int, best: CandidatePlan) -> list[tupl
 
 
 def _median_level(candidates: Sequence[Candidate]) -> float:
-    """Return the median seconds of an epoch, for trials of studies without measurements."""
+    """Return the median seconds of an epoch over all measured candidates, or 1.0 if there are none.
+
+    The median serves as the estimate for trials of studies without measurements.
+    """
     levels = sorted(each.level for each in candidates if each.level is not None)
     return levels[len(levels) // 2] if levels else 1.0
 
@@ -183,7 +194,10 @@ def _job(candidate: Candidate, snapshot: Snapshot, *, running: bool, default_lev
 def _standing_plan(
     snapshot: Snapshot, candidates: Sequence[Candidate], jobs: Sequence[Job]
 ) -> CandidatePlan | None:
-    """Return the standing plan for the work that is left; None if it does not cover all trials."""
+    """Return the previous plan, restricted to the work that is left.
+
+    Return None if the previous plan does not cover all trials.
+    """
     if snapshot.rule not in RULES:
         return None
     width_plans = []

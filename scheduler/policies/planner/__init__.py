@@ -1,1 +1,1 @@
-"""Tools that policies share: width plans, candidates, list scheduling, bounds."""
+"""Tools that several policies use: width plans, candidate plans, list scheduling and bounds."""

@@ -1,10 +1,10 @@
-"""Lower bounds of the makespan, which no plan can beat. They serve to judge plans.
+"""Lower bounds of the makespan, which no plan can beat. The bounds serve to judge plans.
 
 The fluid bound of trials j with work ``e_j`` (epochs) on n devices is the smallest T with ``sum_j
 width_j(e_j / T) <= n``. Here ``width_j`` is the inverse of the concave hull of trial j's speeds
 (``profiling.costs.hull``). A trial that ends by T has an average speed of at least ``e_j / T``, and
-no mixture of widths reaches that on fewer devices on average. For concave speeds, no more trials
-than devices and free resizes, the optimum equals the bound (Blazewicz et al. 2006).
+no mixture of widths reaches that speed on fewer devices on average. For concave speeds, no more
+trials than devices and free resizes, the optimum equals the bound (Blazewicz et al. 2006).
 
 The second bound takes into account that epochs are whole, and that an epoch ends at the width at
 which it began. A trial that must end by T chooses how many epochs it runs at each width. The least
@@ -22,9 +22,10 @@ from ....profiling.costs.hull import Hull
 from ....profiling.costs.throughput import Shape
 from .width_plan import Curve, curve_of
 
-#: Bisections of T: the bound is within 2**-30 of the truth.
+#: The number of bisections of T. The result is within 2**-30 of the true bound.
 _STEPS = 30
-#: For a trial with more epochs than this, the fluid demand is used: whole epochs hardly change it.
+#: The most epochs of a trial for which whole epochs are considered. For a longer trial, the fluid
+#: demand is used, since whole epochs hardly change the demand.
 _MAX_WHOLE_EPOCHS = 9
 #: The most choices of widths kept while epochs are added one by one. More choices are merged, so
 #: that the bound can only become lower.
@@ -32,9 +33,11 @@ _MAX_FRONT = 256
 
 
 def fluid_bound(work: Sequence[tuple[float, Hull]], devices: float) -> float:
-    """Return the least seconds for all ``work``, each an amount and a hull of speeds (amounts/s).
+    """Return the fluid bound: the least time (seconds) in which ``devices`` can do all the work.
 
-    ``devices`` is above 0, in the unit of the hulls' widths. The result is 0 if there is no work.
+    Each item of ``work`` is an amount (for instance epochs) and the concave hull of the speeds
+    (amount per second) at each width. ``devices`` is above 0, in the unit of the hulls' widths. The
+    result is 0.0 if there is no work.
     """
     work = [(epochs, hull) for epochs, hull in work if epochs > 0]
     if not work:
@@ -69,9 +72,10 @@ def fluid_bound(work: Sequence[tuple[float, Hull]], devices: float) -> float:
 
 
 def whole_epochs_bound(work: Sequence[tuple[int, float, Shape]], devices: int) -> float:
-    """Return the least seconds for ``work`` on ``devices`` with whole epochs; 0 without work.
+    """Return the least time (seconds) for all the work if each epoch keeps the width at its start.
 
-    Each item of ``work`` is (epochs, seconds of one epoch on one device, shape).
+    Each item of ``work`` is (epochs, seconds of one epoch on one device, shape). The result is 0.0
+    if there is no work.
     """
     work = [each for each in work if each[0] > 0]
     if not work:
@@ -97,7 +101,11 @@ def whole_epochs_bound(work: Sequence[tuple[int, float, Shape]], devices: int) -
 def _least_device_time(
     epochs: int, shape: Shape, curve: Curve, devices: int, limit: float
 ) -> float:
-    """Return the least device-time of ``epochs`` epochs in ``limit`` (epochs on one device)."""
+    """Return the least device time that ``epochs`` epochs use if they end within ``limit``.
+
+    Both times are in units of the time of one epoch on one device. For up to ``_MAX_WHOLE_EPOCHS``
+    epochs, the result is infinite if the epochs cannot end within ``limit``.
+    """
     limit *= 1 + 1e-12
     if epochs > _MAX_WHOLE_EPOCHS:
         width = curve.hull.width_for(epochs / limit)
@@ -110,7 +118,7 @@ def _least_device_time(
 
 @lru_cache(maxsize=4096)
 def _front(epochs: int, shape: Shape, devices: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return rising times for ``epochs`` whole epochs, and the least device-time for each.
+    """Return the possible times of ``epochs`` epochs, rising, and the least device time for each.
 
     Epochs are added one by one. If more than ``_MAX_FRONT`` choices are left, adjacent choices are
     merged into one that is as fast as the faster and as cheap as the cheaper. So the bound remains

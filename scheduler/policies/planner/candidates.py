@@ -21,15 +21,15 @@ from .bounds import fluid_bound
 from .list_scheduling import Forecast, forecast
 from .width_plan import Job, cheapest_width_plan
 
-#: Targets, as multiples of the bound, that are tried until one of them holds.
+#: Targets, as multiples of the bound, tried in turn while a lower cost is possible.
 _TARGETS = (
     *(1.0, 1.003, 1.007, 1.012, 1.02, 1.03, 1.045, 1.06, 1.08, 1.11, 1.15, 1.2, 1.3, 1.4, 1.6),
     *(1.8, 2.1, 2.5, 3.0, 4.0, 6.0, 10.0),
 )
 #: Number of targets between the bound and the best plan that are tried afterwards.
 _TARGETS_BETWEEN = 12
-#: The most forecasts for one plan, times the number of trials. With many trials fewer are tried,
-#: and less is lost.
+#: The most forecasts for one plan, times the number of trials. So a plan of many trials is searched
+#: with fewer forecasts.
 _FORECAST_BUDGET = 2500
 #: The rules tried at every target above the bound.
 _RULES_ABOVE = ("start, seated", "start", "longest", "start, patient")
@@ -43,9 +43,11 @@ _CLOSE_ENOUGH = 1.002
 
 
 class Rule(NamedTuple):
-    """An order of trials: those with a small ``priority`` (job, width plan, target) go first.
+    """An order of trials in a plan.
 
-    The other fields are as in ``list_scheduling.forecast``.
+    ``priority`` computes a number from a job, its width plan and the target. The trial with the
+    smallest number goes first. ``narrow_first`` and ``blocking`` are arguments of
+    ``list_scheduling.forecast``.
     """
 
     priority: Callable[[Job, WidthPlan, float], float]
@@ -54,14 +56,20 @@ class Rule(NamedTuple):
 
 
 def _duration(job: Job, width_plan: WidthPlan) -> float:
-    """Return the seconds of the width plan's wide part, or of all of it if it has one width."""
+    """Return the seconds of the width plan's wide part.
+
+    If the width plan has a single width, return the seconds of all its epochs.
+    """
     if width_plan.epochs:
         return width_plan.epochs * job.seconds(width_plan.wide)
     return job.epochs * job.seconds(width_plan.narrow)
 
 
 def _start(job: Job, width_plan: WidthPlan, target: float) -> float:
-    """Return the latest start of a job that ends in time. On a tie, a running job goes first."""
+    """Return the latest start with which the job's wide part still ends by ``target`` (seconds).
+
+    The value is slightly lower for a running job, so that a running job goes first on a tie.
+    """
     return target - _duration(job, width_plan) - (1e-6 * target if job.held else 0.0)
 
 
@@ -70,7 +78,10 @@ def _longest(job: Job, width_plan: WidthPlan, target: float) -> float:
 
 
 def _shortest(job: Job, width_plan: WidthPlan, target: float) -> float:
-    """Rank by Smith's rule, which minimises the weighted mean completion of jobs in sequence."""
+    """Return the duration divided by the job's weight, the key of Smith's rule.
+
+    For jobs in sequence, this order minimises the weighted mean completion time.
+    """
     return _duration(job, width_plan) / job.weight
 
 
@@ -100,7 +111,7 @@ class Goal(NamedTuple):
     rules: tuple[str, ...]
 
     def cost(self, found: Forecast) -> float:
-        """Return the cost of a forecast (seconds)."""
+        """Return the quantity to minimise, computed for the forecast ``found`` (seconds)."""
         return found.makespan + self.completion * (found.completion - found.makespan)
 
     def limit(self, cost: float) -> float:
@@ -114,7 +125,7 @@ PROGRESS = Goal(_COMPLETION_WEIGHT, (*_RULES_ABOVE, "shortest"))
 
 @dataclass(frozen=True, slots=True)
 class CandidatePlan:
-    """A candidate plan: its width plans, its rule and target, and its forecast."""
+    """A plan that was tried, with the forecast of its result."""
 
     width_plans: tuple[WidthPlan, ...]
     rule: str
@@ -125,9 +136,10 @@ class CandidatePlan:
 def candidate_plans(
     jobs: Sequence[Job], devices: int, goal: Goal = MAKESPAN, best_cost: float = math.inf
 ) -> Iterator[CandidatePlan]:
-    """Yield plans of ``jobs``, each cheaper than ``best_cost`` (seconds) and the plan before it.
+    """Yield plans for ``jobs``, each with a lower cost than all plans yielded before.
 
-    The first plans let every job keep its present width, or give it its narrowest one.
+    All plans cost less than ``best_cost`` (seconds). In the first plans, a running job keeps its
+    width and a waiting job gets its narrowest width.
     """
     longest = max(job.boundary + job.epochs * job.fastest for job in jobs)
     bound = max(longest, fluid_bound([(job.work, job.curve.hull) for job in jobs], devices))
@@ -199,8 +211,8 @@ def candidate_plan(
 def _cheapest_plans(jobs: Sequence[Job], devices: int, target: float) -> tuple[WidthPlan, ...]:
     """Return the cheapest width plans, one per job, that end by ``target``.
 
-    The result is empty if a job cannot end by then, or if together the plans need too many
-    device-seconds.
+    The result is empty if some job cannot end by ``target``, or if the plans together need more
+    device-seconds than the devices have until ``target``.
     """
     area = sum(job.boundary * job.held for job in jobs)
     budget = devices * target * (1 + 1e-9)

@@ -27,11 +27,11 @@ _TIME_TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Forecast of a plan: the end of all trials (seconds from now), and their widths.
+    """Forecast of the times at which the trials of a plan end.
 
-    ``completion`` is the weighted mean of the trials' ends (seconds from now). ``widths`` holds
-    each trial's width after its next boundary. ``late`` are the waiting trials that do not start at
-    once.
+    ``makespan`` is the time at which the last trial ends, and ``completion`` is the weighted mean
+    of the trials' ends (both in seconds from now). ``widths`` has each trial's width after the end
+    of its current epoch. ``late`` holds the waiting trials that do not start at once.
     """
 
     makespan: float
@@ -42,21 +42,22 @@ class Forecast:
 
 @dataclass(slots=True)
 class _Run:
-    """A job in the forecast."""
+    """State of a job (a trial to plan) during the forecast."""
 
     #: The job.
     job: Job
-    #: Its width plan.
+    #: The job's width plan.
     width_plan: WidthPlan
     #: Epochs left after the boundary.
     left: int
-    #: The number of devices it holds.
+    #: The number of devices that the job holds.
     held: int
-    #: The width that it last ran at.
+    #: The width at which the job last ran.
     last: int
-    #: True if its wide part is over.
+    #: True if the wide part of the width plan is over.
     past_wide: bool = False
-    #: When it began to run at a width that may still change (seconds from now); None otherwise.
+    #: The time (seconds from now) since which the job runs at a width that may still change. The
+    #: time is None if the width is settled.
     since: float | None = None
 
 
@@ -96,15 +97,15 @@ def forecast(
     blocking: bool = False,
     limit: float = math.inf,
 ) -> Forecast | None:
-    """Run ``jobs`` on ``devices`` under ``width_plans``; the smallest of ``priorities`` goes first.
+    """Return the forecast of ``jobs`` on ``devices`` under ``width_plans``.
 
-    ``narrow_first``: at the start, every width plan with two widths gets its narrow width before
-    other jobs get any devices, since it has no time to wait. ``blocking``: free devices are kept
-    for the first job that cannot have its narrow width yet. This includes a running job, which then
-    waits at its boundary.
+    The job with the smallest of ``priorities`` goes first. If ``narrow_first`` is True, every job
+    whose width plan has two widths gets its narrow width at the start, before other jobs get any
+    devices. If ``blocking`` is True, free devices are kept for the first job that cannot have its
+    narrow width yet. That job may be a running job, which then waits at the end of its epoch.
 
-    The result is None if a job waits for ever, because its narrow width is more than there are
-    devices, or if not all jobs end before ``limit`` (seconds from now).
+    Return None if a job never gets its narrow width because there are too few devices. Return None
+    also if not all jobs end before ``limit`` (seconds from now).
     """
     runs = [
         _Run(job, width_plan, job.epochs, job.held, job.last, width_plan.epochs == 0)
@@ -153,10 +154,11 @@ def forecast(
 def _allocate(
     schedule: _Schedule, now: float, requesting: list[int], waiting: list[int], *, blocking: bool
 ) -> list[int]:
-    """Give free devices to jobs at a boundary and to waiting jobs; return those that still wait.
+    """Give free devices to jobs that request devices at ``now`` and to waiting jobs.
 
-    Both lists are by priority, the first job last. Waiting jobs hold no devices, so they need not
-    be asked while no device is free.
+    ``requesting`` are the jobs at the end of an epoch and, at the start, the new jobs. Return the
+    jobs that still wait. In both arguments and in the result, the job with the highest priority
+    comes last.
     """
     runs, ranks, denied = schedule.runs, schedule.ranks, []
     while requesting or (waiting and schedule.free):
@@ -180,9 +182,9 @@ def _allocate(
 
 
 def _continue_running(schedule: _Schedule, now: float, requesting: list[int]) -> list[int]:
-    """Have the requesting jobs continue with the devices they hold.
+    """Let the requesting jobs continue with the devices that they hold.
 
-    Return the jobs that hold none, by priority.
+    Return the jobs that hold no devices, highest priority first.
     """
     free, schedule.free = schedule.free, 0
     idle = [
@@ -195,7 +197,7 @@ def _continue_running(schedule: _Schedule, now: float, requesting: list[int]) ->
 
 
 def _advance(schedule: _Schedule, now: float) -> list[int]:
-    """Handle the events at ``now``, and return the jobs at a boundary.
+    """Handle the events at time ``now``, and return the jobs at the end of an epoch.
 
     Jobs that end free their devices.
     """
@@ -227,7 +229,7 @@ def _reserve_narrow(schedule: _Schedule, run: _Run) -> None:
 
 
 def _request(schedule: _Schedule, index: int, now: float, *, blocking: bool) -> bool:
-    """Give a job the free devices it wants; return False if it waits for its narrow width."""
+    """Give a job the free devices that it wants, or return False if the job must wait."""
     run = schedule.runs[index]
     job, width_plan = run.job, run.width_plan
     if not run.past_wide and width_plan.wide - run.held <= schedule.free:

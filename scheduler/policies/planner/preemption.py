@@ -1,4 +1,4 @@
-"""Preemption: trials run or give way by rank, and none is starved.
+"""Preemption: trials run or give way by rank, and no trial is starved.
 
 Of all trials that wait or run, those of the lowest rank get the slots there are. Any other running
 trial is held: it gives way when its epoch ends, or within a step to a trial that gets a seat in its
@@ -21,8 +21,8 @@ from .widen import widen_equally
 class Rank(NamedTuple):
     """Rank of a trial in a preemptive plan.
 
-    The lowest ``value`` goes first. ``patience`` is the longest time that the trial may wait
-    (seconds).
+    The trial with the lowest ``value`` goes first. ``patience`` is the longest time that the trial
+    may wait (seconds).
     """
 
     value: float
@@ -32,8 +32,8 @@ class Rank(NamedTuple):
 def preemptive_plan(snapshot: Snapshot, rank: Callable[[Candidate], Rank], until: float) -> Plan:
     """Return the plan that runs the trials of the lowest rank.
 
-    ``until`` is the next time at which a rank changes even if no event happens (the runner's
-    clock).
+    ``rank`` computes the rank of a trial. ``until`` is the next time at which a rank changes even
+    if no event happens (seconds on the runner's clock).
     """
     running = {candidate.trial for candidate in snapshot.running}
     ranks = {each.trial: rank(each) for each in (*snapshot.running, *snapshot.waiting)}

@@ -19,7 +19,7 @@ MAX_TIME_RATIO = 0.95
 
 
 def widen_equally(snapshot: Snapshot) -> dict[str, int]:
-    """Return the width of every trial that may use more than one device."""
+    """Return the width to plan for every trial that may use more than one device."""
     candidates = sorted(
         (*snapshot.running, *snapshot.waiting),
         key=lambda candidate: (candidate.since, candidate.trial),
@@ -46,7 +46,10 @@ def _may_grow(candidate: Candidate) -> bool:
 
 
 def _best_measured(candidate: Candidate, width: int) -> int:
-    """Return the best measured width up to ``width``, or ``width`` if it was not measured."""
+    """Return the best measured width up to ``width``.
+
+    Return ``width`` if that width was not measured.
+    """
     speeds = {measured: seconds for measured, seconds in candidate.speeds if measured <= width}
     if width not in speeds:
         return width

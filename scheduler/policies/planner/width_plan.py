@@ -1,4 +1,4 @@
-"""Width plans: the number of devices for each epoch of a trial, and its cost."""
+"""Width plans, which say on how many devices each epoch of a trial runs, and their costs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ...model.snapshot import WidthPlan, steady
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Facts about a shape that planning needs, computed once for all trials with the shape."""
+    """Values that planning derives from a shape (the time of an epoch by width)."""
 
     #: Rising widths, each faster than the narrower ones.
     widths: tuple[int, ...]
-    #: Seconds of an epoch at each width divided by those on one device; they fall.
+    #: The seconds of an epoch at each width, divided by the seconds on one device, falling.
     factors: tuple[float, ...]
     #: For each index in ``widths``: the index of the width with the fewest device-seconds per epoch
     #: among the widths from there on.
@@ -72,7 +72,7 @@ def curve_of(shape: Shape, devices: int, keep: int = 0) -> Curve:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A trial for planning: mainly the epochs that are left after its current one."""
+    """A trial as the planner sees it, with the epochs that are left after its current epoch."""
 
     #: The trial's id.
     trial: str
@@ -82,7 +82,7 @@ class Job:
     boundary: float
     #: The number of devices that the current epoch uses; 0 if the trial waits.
     held: int
-    #: The width that it runs or last ran at; 0 before its first epoch.
+    #: The width at which the trial runs or last ran; 0 before its first epoch.
     last: int
     #: Seconds of an epoch on one device.
     level: float
@@ -98,7 +98,10 @@ class Job:
         return self.level * self.curve.factor[width]
 
     def switch_cost(self, width: int, before: int) -> float:
-        """Return the seconds of a switch from ``before`` to ``width`` devices; a start is free."""
+        """Return the seconds that a switch from ``before`` to ``width`` devices takes.
+
+        The result is 0.0 if the width stays the same, or if ``before`` is 0 (a start).
+        """
         return self.resize_cost if before not in (0, width) else 0.0
 
     @property
@@ -114,11 +117,11 @@ class Job:
 
 
 def cheapest_width_plan(job: Job, target: float) -> tuple[float, WidthPlan] | None:
-    """Return the cheapest width plan of ``job``, after its device-seconds; None if there is none.
+    """Return (device-seconds, width plan) of the cheapest plan that ends within ``target`` seconds.
 
-    The plan must end within ``target`` seconds. Width plans with one width are tried, and those
-    with the two breakpoints around the speed that is needed (a fluid schedule would mix exactly
-    these).
+    Return None if no plan ends in time. Plans with a single width are tried, and plans that mix two
+    neighbouring breakpoints of the hull around the speed that is needed. A fluid schedule would mix
+    exactly these two widths.
     """
     limit = (target - job.boundary) * (1 + 1e-9)
     if job.epochs == 0:
@@ -154,9 +157,10 @@ def cheapest_width_plan(job: Job, target: float) -> tuple[float, WidthPlan] | No
 
 
 def _feasible_widths(job: Job, limit: float) -> tuple[int, ...]:
-    """Return the cheapest widths, in device-seconds, at which the job ends within ``limit``.
+    """Return the widths with the fewest device-seconds at which the job ends within ``limit``.
 
-    There is one with the price of a resize, and one without.
+    The first width leaves no time for a resize. If the job has run before and a resize takes time,
+    the second width leaves that time. A width is left out if no width is fast enough.
     """
     widths = []
     factors = job.curve.factors

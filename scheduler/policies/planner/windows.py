@@ -48,7 +48,7 @@ def windows(
 ) -> dict[str, WindowPlan]:
     """Return the windows to open on idle devices, by trial.
 
-    ``begun`` are the widths at which all trials start under the plan.
+    ``begun`` has the width at which each trial starts under the plan.
     """
     idle = devices - sum(max(job.held, begun[job.trial]) for job in jobs)
     idle -= sum(1 for each in candidates if each.measuring)
@@ -85,7 +85,7 @@ def first_windows(
 ) -> dict[str, WindowPlan]:
     """Return the first windows of unmeasured studies on ``free`` devices, by trial.
 
-    Other trials wait for these devices in ``order``, so the first trials in that order measure.
+    Other trials wait for the free devices, so the first trials in ``order`` do the measuring.
     """
     studies = {each.study for each in candidates if each.epoch or each.window or each.measuring}
     of = {each.trial: each for each in candidates}
@@ -105,13 +105,13 @@ def first_windows(
 
 
 def _is_measurable(candidate: Candidate) -> bool:
-    """Return True if widths of the candidate can be measured, and are not known already."""
+    """Return True if the candidate can measure widths, and measurements could change its shape."""
     may = candidate.measurable and candidate.cut_windows < MAX_CUT_WINDOWS
     return may and candidate.hope not in ((), candidate.shape)
 
 
 def _most_epochs(candidate: Candidate, job: Job, devices: int, *, hopeful: bool) -> float:
-    """Return the longest time of a window, in epochs."""
+    """Return the longest time that a window of the candidate may take (in epochs)."""
     share = BLIND_SHARE
     if hopeful:
         share = FURTHER_SHARE if candidate.window else SHARE
@@ -120,9 +120,9 @@ def _most_epochs(candidate: Candidate, job: Job, devices: int, *, hopeful: bool)
 
 
 def _is_worthwhile(candidate: Candidate, job: Job, epochs: float, width: int, wider: int) -> bool:
-    """Return True if measuring up to width ``wider`` for ``epochs`` may pay off.
+    """Return True if it may pay to measure widths up to ``wider`` for ``epochs`` epochs.
 
-    The trial would run at ``width`` otherwise.
+    Without the measurement, the trial would run at ``width``.
     """
     widest = max(candidate.window, *candidate.measured, 1)
     if wider <= width or job.epochs == 0 or (wider < 2 * widest and widest > 1):
@@ -133,7 +133,11 @@ def _is_worthwhile(candidate: Candidate, job: Job, epochs: float, width: int, wi
 
 
 def _has_hope(candidate: Candidate, width: int, wider: int) -> bool:
-    """Return True if a width in (``width``, ``wider``] may gain by the optimistic estimate."""
+    """Return True if by the optimistic estimate some wider width is faster than ``width``.
+
+    The widths from ``width + 1`` to ``wider`` are considered. The gain must be at least
+    ``MIN_GAIN``.
+    """
     both = zip(candidate.hope[width:wider], candidate.shape[width:wider], strict=True)
     best = min((hoped for (_, hoped), (_, sure) in both if hoped < sure), default=math.inf)
     return best < (1.0 - MIN_GAIN) * candidate.shape[width - 1][1]
