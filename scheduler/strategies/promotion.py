@@ -25,7 +25,7 @@ def promotion_probabilities(
     """Return the probability, above 0 and below 1, that each trial is promoted at its next rung.
 
     ``scores`` maps each trial to its scores by epoch. Larger scores are better. ``levels`` holds
-    the epochs of the rungs, in rising order. A trial without a score at a rung gets ``1 / eta``.
+    the epochs of the rungs, in rising order. A trial without a score at any rung gets ``1 / eta``.
     """
     probabilities = dict.fromkeys(scores, 1.0 / eta)
     quantile = _NORMAL.inv_cdf(1.0 - 1.0 / eta)
