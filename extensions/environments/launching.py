@@ -7,11 +7,12 @@ must have the worker's version: the trainer reports its version when it is ready
 (``app.node.sessions.endings``). Such a trainer is never forked from the fork server, because the
 fork server has imported the worker's libraries.
 
-- ``venv:`` runs the environment's ``bin/python``, without the user's ``PYTHONPATH``. - ``rootfs:``
-runs ``bwrap``, which mounts the folders of a system (``SYSTEM``) from the root,   read-only, and
-all other folders from the node: home folders, ``/tmp``, data, devices. So code,   working directory
-and store keep their usual paths. ``bwrap`` ends with the launcher process, and   the trainer ends
-with ``bwrap``. - ``command:`` runs the user's words, followed by the trainer's command.
+- ``venv:`` runs the environment's ``bin/python``, without the user's ``PYTHONPATH``.
+- ``rootfs:`` runs ``bwrap``, which mounts the folders of a system (``SYSTEM``) from the root,
+  read-only, and all other folders from the node: home folders, ``/tmp``, data, devices. So code,
+  working directory and store keep their usual paths. ``bwrap`` ends with the launcher process, and
+  the trainer ends with ``bwrap``.
+- ``command:`` runs the user's words, followed by the trainer's command.
 """
 
 from __future__ import annotations

@@ -161,9 +161,9 @@ class Attempts:
     ) -> None:
         """Return the trial to training after a window in which its speed at widths was measured.
 
-        If the window measured nothing (``learned`` is False), the trial keeps its planned width.
-        Otherwise the trial's next epoch could begin before the next plan is made, and would then
-        run on one device.
+        If the window measured nothing (``learned`` is False), the trial keeps its planned width,
+        because its next epoch may begin before the next plan is made. Without a width, that epoch
+        would run on one device.
         """
         if learned or not self._state.keep_widths:
             self._planning.forget(trial)
@@ -271,10 +271,10 @@ class Attempts:
         self._core.offer_slots()
 
     def trials_of_this_call(self, study: StudyState) -> list[Trial]:
-        """Return the trials that were created by the present call of ``optimize``.
+        """Return the trials from which the code of the present call of ``optimize`` is judged.
 
-        Their failures show that the code of this call is broken. Trials of earlier calls and copied
-        trials are left out. Branches are left out, too, because the user chose their parameters.
+        These are the trials that had not ended before the call. Branches are left out, because the
+        user chose their parameters.
         """
         own_trials = [trial for trial in self._core.trials_of(study) if not trial.branched]
         return [t for t in own_trials if (t.finished_at or study.extended_at) >= study.extended_at]

@@ -86,12 +86,12 @@ def test_services_wait_where_no_primary_is_there(servers, tmp_path):
         hit.submit(0)
         hit.until(hit.last_row, "an epoch")
         pids = {each.name: each.pid for each in services.statuses(hit.settings)}
-        row, killed = hit.last_row(), list(servers.data)
-        primary = servers.primary()
+        killed, primary = list(servers.data), servers.primary()
         for port in killed:
             servers.kill(port)
         log = hit.settings.logs / "scheduler.log"
         until(lambda: "does not answer" in log.read_text(), "the scheduler says it")
+        row = hit.last_row()  # no report can have come since, as one on its way may before
         servers.revive(primary)
         for port in killed:
             if port != primary:

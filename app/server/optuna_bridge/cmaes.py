@@ -1,8 +1,8 @@
-"""Optuna's CMA-ES, with an optimizer that is rebuilt from the trials for every ask.
+"""Optuna's CMA-ES, with an optimiser that is rebuilt from the trials for every ask.
 
-Optuna stores the pickled optimizer with a trial and unpickles it from the database. The pickle
-contains uninitialized memory, so two runs of the same study would not write the same events. An
-optimizer knows only the results that it was told, generation by generation. So here a new optimizer
+Optuna stores the pickled optimiser with a trial and unpickles it from the database. The pickle
+contains uninitialised memory, so two runs of the same study would not write the same events. An
+optimiser knows only the results that it was told, generation by generation. So here a new optimiser
 is told all results again, which takes a fraction of a millisecond for each generation. Only the
 number of its generation is stored with a trial.
 """
@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial
 
 
 class ReplayedCmaEs(CmaEsSampler):
-    """Optuna's ``CmaEsSampler`` with an optimizer that is rebuilt from the trials for every ask."""
+    """Optuna's ``CmaEsSampler`` with an optimiser that is rebuilt from the trials for every ask."""
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]

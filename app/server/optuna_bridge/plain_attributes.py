@@ -1,7 +1,7 @@
 """The system attributes of Optuna that hold plain data. An imported study may have no others.
 
 Theory of operation. Samplers, pruners and the dashboard store what they need in system attributes,
-and trust what they find there. CMA-ES unpickles its optimizer from such an attribute. Lists of ids
+and trust what they find there. CMA-ES unpickles its optimiser from such an attribute. Lists of ids
 and records of artifacts would name other trials and files in this installation than in the
 installation that wrote them. An imported file can come from anybody. So an import keeps only
 attributes whose meaning is known here and whose values are numbers, words, or lists and mappings of
