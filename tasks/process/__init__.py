@@ -1,5 +1,5 @@
 """The parts of every trainer process.
 
-Its pipe, sealed messages, marked output, failures, forks kept quiet, memory and joules; the fork
-server that workers and trainers come from, and messages with descriptors.
+They are its pipe, the marks on its output, reports of failures, the handling of SIGTERM and of
+forked children, memory and joules, and the fork server that workers and trainers come from.
 """

@@ -1,7 +1,7 @@
 """The energy of this trainer: its share of its device's energy between any two moments.
 
-If there are meters, a thread reads them every second, so that no counter wraps around unnoticed. If
-energy is not measured there is no thread, and every answer is None.
+If there are meters, a thread reads them every second, so that no counter wraps around unnoticed.
+Without meters there is no thread, and every reading is None.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 #: Seconds between two readings.
 PERIOD = 1.0
-#: Seconds. The joules of a shorter window are not compared: meters and CPU time advance in ticks.
+#: Shortest window, in seconds, whose joules are compared: meters and CPU time advance in ticks.
 MIN_METERED = 0.2
 
 
 class Metering:
-    """Joules between two moments. Safe to call from any thread."""
+    """Meter of this trainer's joules between two moments. Any thread may call its methods."""
 
     def __init__(self, energy: Energy | None) -> None:
         self._energy = energy
@@ -29,7 +29,10 @@ class Metering:
 
     @classmethod
     def start(cls, gpu: str | None, powercap: Path) -> Metering:
-        """Start to read the meters of this UUID's GPU, or of the CPUs; all must be readable."""
+        """Start to read the meters of the GPU with UUID ``gpu``, or of the CPUs if it is None.
+
+        If any of these meters cannot be read, energy is not measured.
+        """
         # Imported here: it loads the driver's library, which trainers without meters do not need.
         from ...profiling.counters.energy import device_energy
 

@@ -16,14 +16,14 @@ from ...base.wording import named, worded
 
 
 class Lost(BackendError):
-    """The attempt cannot go on now. Another attempt may succeed, here or elsewhere.
+    """The attempt cannot continue now. Another attempt may succeed, here or on another node.
 
     For example, a member of the gang has left or does not answer, so no member can finish the
     epoch.
     """
 
     def __init__(self, reason: str, ranks: Collection[int] = ()) -> None:
-        """Make the error; ``ranks``: the members that others waited for in vain, if known."""
+        """Make the error; ``ranks`` are the gang members that did not answer, if known."""
         super().__init__(reason)
         self.ranks = ranks
 

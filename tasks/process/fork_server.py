@@ -1,23 +1,23 @@
-"""A fork server: a process that has imported much, and becomes other processes by forking.
+"""A fork server: a process that has imported what workers or trainers need, and forks them.
 
-Theory of operation. A worker that is started as a new program spends half a second on imports, a
-trainer some seconds: torch alone takes two, and the imports of torch at an optimizer's first step
-as long again. A fork server does the imports once, then becomes a worker or a trainer whenever it
-is asked to:
+Theory of operation. A worker that is started as a new program spends half a second on imports. A
+trainer spends some seconds: torch takes two, and what torch imports at an optimiser's first step
+takes two more. A fork server does the imports once, and then forks a worker or a trainer at each
+request:
 
-- *By two forks*, and the process between ends at once. So the new process loses its parent and is
-  adopted by the process that asked, a subreaper: it is that process's child in every respect, and
-  outlives the fork server.
+- *By two forks*, and the process between the two ends at once. So the new process loses its parent,
+  and is adopted by the process that asked, which is a subreaper. It is a child of that process in
+  every respect, and outlives the fork server.
 - *Only if that is safe*: with one thread, and no GPU opened.
-- *Under arguments and variables of its own* (``forking.show``), in a session of its own, bound to
-  its own cores before any of its code starts threads.
+- *Under arguments and variables of its own* (``forking.show``), and in a session of its own. It is
+  bound to its own cores before any of its code starts threads.
 
 Its socket (``channel``) brings requests. ``{"import": name}`` is answered by ``{"importing":
 name}`` if there is something to import, and then by ``{"imported": name}``, or by ``{"failed":
 name}`` or ``{"spoilt": name}`` with a reason. ``{"fork": ..., "cores"}`` comes with the new
-process's descriptors. It is answered by ``{"pid"}``, or by ``{"refused": reason}``; the client may
-then start a new program instead. The fork server sends ``{"up": true}`` when it has started, and
-ends when the other end closes.
+process's descriptors. The answer is ``{"pid"}``, or ``{"refused": reason}``: then the client may
+start a new program instead. The fork server sends ``{"up": true}`` when it has started, and ends
+when the other end closes.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from .lifeline import ending_with_us
 
 log = logging.getLogger(__name__)
 
-#: Turns the forked process into the requested one, given the request's message and its descriptors.
-#: When the function returns, the process ends.
+#: Function that turns the forked process into the requested one. It gets the request's message and
+#: its descriptors. When it returns, the process ends.
 Become = Callable[[Mapping[str, Any], Sequence[int]], None]
 
 
@@ -60,7 +60,7 @@ class Server:
     ) -> None:
         """Serve ``channel``. ``load`` imports a name, and raises import errors or ``Spoilt``.
 
-        ``ahead``: names to import ahead of need.
+        ``ahead`` are names to import while no request waits, before a client asks for them.
         """
         self._channel = channel
         self._become = become
@@ -70,7 +70,8 @@ class Server:
 
     def serve(self) -> None:
         """Answer requests until the other end of the socket has closed."""
-        # Ctrl-C in the terminal is not for this process, nor is what drains a whole group.
+        # Ctrl-C in the terminal, and a SIGTERM that drains a whole process group, are for other
+        # processes.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._channel.send({"up": True})
@@ -183,9 +184,10 @@ class Client:
         return message
 
     def until(self, deadline: float, **fields: str | None) -> dict[str, Any]:
-        """Return the server's next message with one of ``fields``, of the given value if not None.
+        """Return the server's next message that has one of ``fields``.
 
-        Raises ``Gone``, and ``Silent`` at the ``deadline`` (monotonic seconds).
+        The field must have the given value, unless that is None. Raises ``Gone``, and ``Silent`` at
+        the ``deadline`` (monotonic seconds).
         """
         while message := self.next(max(0.0, deadline - time.monotonic())):
             for name, value in fields.items():
@@ -200,10 +202,11 @@ class Client:
         descriptors: Sequence[int],
         timeout: float,
     ) -> int:
-        """Have the server fork a process, which loses its parent; return the process id.
+        """Have the server fork a process that loses its parent; return its process id.
 
-        ``told`` tells the process what to become. It is bound to ``cores``, and gets the
-        ``descriptors``. Raises ``Refused``, and logs why, and ``Gone``.
+        ``told`` tells the process what to become. The process is bound to ``cores``, and gets the
+        ``descriptors``. Raises ``Refused`` if the server may not fork, and logs each new reason.
+        Raises ``Gone`` if the server has ended or does not answer within ``timeout`` seconds.
         """
         self.ask({"fork": told, "cores": [*cores]}, descriptors)
         answer = self.until(time.monotonic() + timeout, pid=None, refused=None)
@@ -216,5 +219,5 @@ class Client:
         raise Refused(why)
 
     def close(self) -> None:
-        """Close the socket, which ends the fork server. Its forked processes go on."""
+        """Close the socket, which ends the fork server. Its forked processes continue."""
         self._channel.close()

@@ -18,7 +18,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_MM, _PR_SET_MM_MAP = 35, 14
 _NO_FILE = 0xFFFFFFFF
 #: The fields of ``struct prctl_mm_map`` but its last two, each with the number of the field in
-#: /proc/self/stat whose value it keeps (counted as in proc(5)).
+#: /proc/self/stat whose value it keeps (counted as in proc(5)), or 0 if ``show`` sets it.
 _STAT_FIELDS = {
     "start_code": 26, "end_code": 27, "start_data": 45, "end_data": 46, "start_brk": 47,
     "brk": 0, "start_stack": 28, "arg_start": 0, "arg_end": 0, "env_start": 0, "env_end": 0,
@@ -42,9 +42,12 @@ def unsafe() -> str:
 
 
 def fork_twice() -> int:
-    """Fork a grandchild without a parent. Return 0 in it, its process id here. Raises OSError."""
+    """Fork a grandchild whose parent ends at once. Return 0 in it, and its process id here.
+
+    Raises ``OSError`` if the system refuses a process.
+    """
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # as of a program that was started with them closed
+        if stream is not None:  # they are None in a program that was started with them closed
             stream.flush()
     read, write = os.pipe()
     between = os.fork()
@@ -70,7 +73,7 @@ def fork_twice() -> int:
 
 
 def adopt_orphans(on: bool = True) -> None:
-    """Have the kernel make this process the parent of orphaned descendants, or not any more."""
+    """Have the kernel give this process its orphaned descendants as children; not ``on``: stop."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0)
 
 

@@ -4,8 +4,8 @@ Theory of operation. ``os.fork`` copies the trainer with everything it has. A ch
 exit keeps running the user's code and returns into Penstock's: it would report the trial's epochs a
 second time, and return a value of its own. While the child lives it also holds the trainer's
 sockets, so no process would notice the trainer's death by their closing. Therefore the sockets are
-closed in the child at once, and any of Penstock's code that would let the trainer go on ends a
-child that reaches it. A program started with ``subprocess`` inherits no socket and never reaches
+closed in the child at once, and each part of Penstock's code that continues the trainer's work ends
+a child that reaches it. A program started with ``subprocess`` inherits no socket and never reaches
 this code.
 """
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-#: An environment variable of a process that runs users' code (mainly a trainer), and of all
-#: processes that it starts. It names the parent: ``<process id>:<its start time>:<number>``.
+#: Environment variable of a process that runs users' code (mainly a trainer), and of all processes
+#: that it starts. Its value names the parent: ``<process id>:<its start time>:<number>``.
 MARK_VARIABLE = "PENSTOCK_TRAINER"
 #: The exit status of a trainer if the user's code has closed the trainer's socket.
 PIPE_CLOSED = 113
@@ -25,7 +25,7 @@ def end_all() -> NoReturn:
 
 @contextmanager
 def ending_with_us() -> Iterator[None]:
-    """End this process at once on an error of Penstock: the user's threads could keep it alive."""
+    """End this process at once if the block raises: the user's threads could keep it alive."""
     try:
         yield
     except BaseException:

@@ -1,14 +1,14 @@
 """Lend the main thread of a trainer to the users' functions, one at a time.
 
 Theory of operation. Python runs signal handlers in the main thread, and allows them to be set only
-there. So users' functions run in the main thread if it is free. The first open function has it
-until that function ends, also while it is paused; further ones run in threads of their own
-meanwhile. The trainer's own work runs in another thread.
+there. So users' functions run in the main thread if it is free. The first function that is open has
+the main thread until it ends, also while it is paused. Functions that are opened meanwhile run in
+threads of their own. The trainer's own work runs in another thread.
 
 A user's signal handler may raise at any moment, whatever the main thread is doing. If it raised in
 waiting code of Penstock's, it would break the state on which other threads rely. So the main thread
 waits for a condition, never for a wake-up that could be lost, and a handler's exception is raised
-when the function goes on.
+when the function continues.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class MainThread:
         while True:
             try:
                 raised = wait_until(lambda: self._job is not None, self._wake)
-                if raised is not None:  # no user code ran that it could end
+                if raised is not None:  # no user's function ran that could get it
                     traceback.print_exception(raised)
                 if self._job is not None:
                     self._job()
@@ -62,9 +62,10 @@ class MainThread:
                 traceback.print_exc()
 
     def take(self, job: Callable[[], None]) -> bool:
-        """Run ``job`` in the main thread if that is free. The job must end with ``give_back``.
+        """Run ``job`` in the main thread if that is free; return True if so.
 
-        Until then it is called again whenever a signal handler raises in it.
+        The job must end with ``give_back``. Until then it is called again whenever it ends, as it
+        does when a signal handler raises in it.
         """
         if not self._lends or self._job is not None:
             return False
@@ -73,7 +74,7 @@ class MainThread:
         return True
 
     def give_back(self, job: Callable[[], None]) -> None:
-        """End ``job``. Nothing happens if it does not have the main thread."""
+        """Free the main thread from ``job``. Do nothing if ``job`` does not have it."""
         if self._job == job:
             self._job = None
 

@@ -18,8 +18,8 @@ from .failure import failure_of
 #: allocator does not see them. They were 827 MiB on an H200 (CUDA 13.0), after an MLP and a
 #: convolutional net had been trained; smaller GPUs are said to take 300 to 500 MiB.
 CUDA_CONTEXT = 1024 * 2**20
-#: A file read with every epoch, by a single system call: a file object would double the time. And a
-#: length that the file does not reach.
+#: File that is read with every epoch by a single system call, since a file object would double the
+#: time; and a number of bytes that the file does not reach.
 _STATUS, _MOST = "/proc/self/status", 1 << 14
 _ROLLUP, _REFERENCES = Path("/proc/self/smaps_rollup"), "/proc/self/clear_refs"
 #: Sets the peak of the resident set to its present size (Linux, proc_pid_clear_refs(5)).
@@ -38,7 +38,7 @@ class PeakMemory:
         self._read_at: float | None = None
 
     def begin(self) -> None:
-        """Start a new peak, without earlier memory."""
+        """Begin a new peak: memory that was freed before does not count."""
         cuda = _cuda()
         if cuda is not None:
             cuda.reset_peak_memory_stats()
@@ -54,7 +54,7 @@ class PeakMemory:
             finally:
                 os.close(references)
         except OSError:
-            pass  # some containers forbid it: then the peak is that of its life
+            pass  # some containers forbid it: then the peak is that since the process began
         self.base = self.bytes()
 
     def bytes(self) -> int:
@@ -78,12 +78,12 @@ class PeakMemory:
         except (OSError, IndexError):
             most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             most = most if sys.platform == "darwin" else 1024 * most
-        # What is shared was read before; a process that gave much back may have less by now.
+        # The shared part was read earlier: a process that has freed much since then may have less.
         return max(0, most - self._shared)
 
 
 def shared_memory() -> int:
-    """Return the bytes of the resident set that count for others (RSS - PSS); 0 if not known."""
+    """Return RSS - PSS, the bytes of the resident set that count for others; 0 if not known."""
     try:
         sizes = {
             name: int(rest.split()[0])

@@ -42,11 +42,12 @@ def mark_output() -> None:
 
 
 def printing_for(trial: str) -> str:
-    """Mark output with this trial from now on (empty for none); return the trial before."""
+    """Mark output with this trial from now on (empty for none); return the previous trial."""
     global _trial  # noqa: PLW0603 - a process has one output
     before, changes = _trial, trial != _trial
     for stream in _streams if changes else ():
-        # User code may have closed it, or the disk may be full: the next print raises the error.
+        # User code may have closed the stream, or the disk may be full: the next print raises the
+        # error.
         try:
             stream.flush()
         except (OSError, ValueError):

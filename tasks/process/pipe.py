@@ -1,10 +1,11 @@
 """A trainer's end of the pipe to its worker: lines of JSON both ways.
 
 Theory of operation. A *run* is a segment in this trainer. Several may be open: one is at work, and
-the others wait for their turn in order of arrival. A thread reads, so that ``cut``, ``stop`` and
-answers reach a run while it trains, or before. They carry the run's trial and fence. A message for
-a run that is not open is too late, and is dropped. A run that is stopped before its turn is over at
-once. When the pipe closes the worker is gone, and the process ends at once.
+the others wait for their turn in order of arrival. A thread reads the pipe, so that ``cut``,
+``stop`` and answers reach a run while it trains, or before. These messages carry the run's trial
+and fence. A message for a run that is not open comes too late, and is dropped. A run that is
+stopped before its turn ends at once. When the pipe closes, the worker is gone, and the trainer ends
+at once.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ from .memory import PeakMemory
 if TYPE_CHECKING:
     from .turn import Turn
 
-#: Some steps under a configuration: the configuration, their seconds divided by the default's, the
-#: seconds wasted, and their joules divided by the default's (None if not measured).
+#: Steps under a system configuration: the configuration, the steps' seconds divided by the
+#: default's, the seconds wasted, and their joules divided by the default's (None if not measured).
 Window = tuple[SystemConfig, float, float, float | None]
 
 _NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 
 
 class Abandoned(BaseException):
-    """The segment is fenced off. Unwinds the code under it, past any ``except Exception``."""
+    """The segment is fenced off, so its results do not count. Passes any ``except Exception``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +70,14 @@ class Run:
     cut: bool = False
     #: True if the segment is fenced off.
     stop: bool = False
-    #: True if it arrived while others were open, so the worker must be told when it begins.
+    #: True if the run arrived while other runs were open, so the worker must be told when it
+    #: begins.
     queued: bool = False
     #: True once its turn has come.
     begun: bool = False
-    #: True if it was stopped before its turn.
+    #: True if the run was stopped before its turn.
     dropped: bool = False
-    #: Its part of the trainer's time; None if it has all of the time.
+    #: Its turns, if the trainer's runs take turns; None if this run has all of the trainer's time.
     turn: Turn | None = None
     metering: Metering = field(default_factory=lambda: Metering(None))
     memory: PeakMemory = field(default_factory=PeakMemory)
@@ -97,17 +99,17 @@ class Run:
         self.pipe.say(op, trial=self.task.trial, fence=self.task.fence, **fields)
 
     def clock(self) -> float:
-        """Seconds on a clock that stands still while others have their turns."""
+        """Return the seconds on a clock that stands still while other runs have their turns."""
         return time.perf_counter() if self.turn is None else self.turn.clock()
 
     def check(self) -> None:
-        """Raise ``Abandoned`` if the segment was fenced off. Ends a forked child of the trainer."""
+        """Raise ``Abandoned`` if the segment was fenced off; in a forked child, end the process."""
         forks.end_child()
         if self.stop:
             raise Abandoned
 
     def tick(self, epoch: int, step: int, steps: int) -> None:
-        """Called before every training step: ``check``, and report progress once a second."""
+        """Call ``check``, and report progress once a second. Called before every training step."""
         self.check()
         now = time.monotonic()
         if self._reported_at == 0.0:
@@ -193,7 +195,7 @@ class Run:
         print(f"penstock: {error}", file=sys.stderr)  # noqa: T201 - its log
 
     def replays(self, first: int, last: int) -> None:
-        """Report that these accepted epochs are computed again, and the reason."""
+        """Report that the accepted epochs ``first`` to ``last`` are computed again, and why."""
         reason = "; ".join(self.passed_over)
         if reason:
             follows = "it begins again" if first == 1 else "an older state is used"
@@ -207,7 +209,10 @@ class Run:
         self.say("remarked", text=text)
 
     def wait(self, what: str, seconds: float) -> None:
-        """Wait, without counting it as an epoch's time. Raises ``Abandoned`` as ``check`` does."""
+        """Wait for ``seconds``, or until a cut; this does not count as an epoch's time.
+
+        ``what`` says what the run waits for. Raises ``Abandoned`` as ``check`` does.
+        """
         self.say("waiting", text=what)
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self.cut:
@@ -265,7 +270,7 @@ Work = Run | ReleaseTrial
 
 
 class Pipe:
-    """The socket to the worker. ``inbox`` holds the work for the main thread, in order."""
+    """The socket to the worker. ``inbox`` holds the work for this trainer, in order of arrival."""
 
     def __init__(self, sock: socket.socket, metering: Metering | None = None) -> None:
         """Wrap ``sock``. ``metering`` measures this process; None if nothing is measured."""
@@ -303,7 +308,7 @@ class Pipe:
         except Exception:
             traceback.print_exc()
         finally:
-            # Whatever the main thread is doing: without a worker it has no purpose.
+            # Other threads may be at work, but without a worker the trainer has no purpose.
             end_all()
 
     def begin(self, run: Run) -> bool:
@@ -317,7 +322,7 @@ class Pipe:
         return True
 
     def end(self, run: Run) -> None:
-        """End the run."""
+        """Close the run: later messages for it are dropped."""
         with self._beginning:
             if self._open.get(run.key) is run:
                 del self._open[run.key]
@@ -348,7 +353,7 @@ class Pipe:
         )
         for other in list(self._open.values()):
             if other.task.trial == run.task.trial and other.task.fence < run.task.fence:
-                self._stop(other)  # the word of it may come later
+                self._stop(other)  # the worker's message about it may come later
         self._open[run.key] = run
         self.inbox.put(run)
 
@@ -374,6 +379,6 @@ class Pipe:
 
 
 def _end_if_closed_here(error: OSError) -> None:
-    """End this process, with a status for this case, if its own code has closed the socket."""
+    """End this process with the status ``PIPE_CLOSED`` if code in it has closed the socket."""
     if error.errno in (errno.EBADF, errno.ENOTSOCK):
         os._exit(PIPE_CLOSED)

@@ -1,10 +1,10 @@
-"""SIGTERM is for the node agent, even if a system sends it to all of a node's processes.
+"""Leave SIGTERM to the node agent, even if a system sends it to all of a node's processes.
 
 SLURM may signal every process of a job instead of its first one. That is a drain: the agent makes
-running segments end with their epoch, and then ends the processes that it has started, by other
-means. So a trainer that gets the signal goes on. The signal is caught rather than ignored, because
-a program that user code starts would inherit an ignored signal; and the signal can still end a
-child that user code forks.
+running segments end with their epoch, and then ends the processes that it has started by other
+means. So a trainer that gets the signal continues. The signal is caught rather than ignored,
+because a program that user code starts would inherit an ignored signal; and the signal can still
+end a child that user code forks.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from functools import cache
 
 
 def leave_to_agent() -> None:
-    """Go on when SIGTERM arrives. Call this in the main thread; a second call changes nothing."""
+    """Let this process continue when SIGTERM arrives. Call this in the main thread.
+
+    A second call changes nothing.
+    """
     signal.signal(signal.SIGTERM, _go_on)
-    # A library's system call that is interrupted goes on, too.
+    # A library's system call that the signal interrupts is restarted.
     signal.siginterrupt(signal.SIGTERM, False)
     _watch_forks()
 

@@ -9,23 +9,23 @@ class Passing(Protocol):
     """A turn as training sees it: its clock, and when and how it is passed on."""
 
     def clock(self) -> float:
-        """Return the seconds on a clock that stands still while others have the turn."""
+        """Return the seconds on a clock that stands still while other runs have the turn."""
 
     def is_over(self) -> bool:
         """Return True if the turn should be passed on now."""
 
     def pass_on(self) -> None:
-        """Let others have their turns, and come back for the next one."""
+        """Let other runs have their turns; return when this run has the turn again."""
 
 
 class Turn(Passing, Protocol):
-    """A run's part in the turns. Its own thread calls all but ``hurry``."""
+    """One run's side of the turns. The run's own thread calls all methods but ``hurry``."""
 
-    #: Seconds in which others had the turn since this one's first began.
+    #: Seconds in which other runs had the turn since this run's first turn began.
     away: float
 
     def begin_anew(self) -> None:
-        """Begin the turn again: the time for loading so far does not count as the trial's."""
+        """Restart the current turn, so that the time spent on loading is not charged to the run."""
 
     def hurry(self) -> None:
-        """Give the run the next turn, because it was stopped and must end. Safe from any thread."""
+        """Give a stopped run the next turn, so that the run can end. Any thread may call this."""

@@ -1,1 +1,1 @@
-"""Turning system parameters, and measuring what they do."""
+"""System parameters (knobs): how a trainer applies them, and the measurement of their effects."""

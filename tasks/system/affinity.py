@@ -1,4 +1,4 @@
-"""Affinity: the training thread stays on one core of its slot while it takes steps.
+"""Affinity: the training thread stays on one core of its slot during training steps.
 
 A thread that the system moves between cores finds cold caches. The thread is bound only during
 steps: threads started in between (by checkpoints and peers) would inherit the binding.
@@ -14,7 +14,7 @@ import torch
 
 from ...base.errors import TrialFailed
 
-#: The size of a tensor (elements) that torch adds to with all of its threads.
+#: Elements of a tensor that is large enough for torch to use all of its threads.
 _ALL_THREADS = 1 << 18
 #: The cores of the training thread while it is bound to one of them; empty otherwise.
 _bound: list[frozenset[int]] = []
@@ -22,7 +22,7 @@ _bound: list[frozenset[int]] = []
 
 @contextmanager
 def pinned(threads: int) -> Iterator[None]:
-    """Bind the calling thread to its first core; torch's other ``threads`` stay free.
+    """Bind the calling thread to its first core; torch's other threads may use all cores.
 
     Raises ``TrialFailed`` (system) if the process may also use cores outside the slot, which has
     ``threads`` of them, or if the system refuses.
@@ -50,5 +50,5 @@ def cores() -> frozenset[int]:
 
 
 def use(free: frozenset[int], _worker: int) -> None:
-    """Let a loader worker use the ``free`` cores; it starts with its parent's only one."""
+    """Let a data loader's worker use the ``free`` cores; it inherits its parent's single core."""
     os.sched_setaffinity(0, free)

@@ -1,12 +1,12 @@
-"""CatBoost computes with the slot's cores, unless the user's code says otherwise.
+"""Have CatBoost compute with the slot's cores, unless the user's code says otherwise.
 
 Other libraries take their number of threads from variables that the worker sets for a trainer
 (``app.node.launching.variables``). CatBoost reads none. By default it takes all cores of the
 machine, so it takes cores of other slots or waits for them. So this module changes CatBoost's
 *defaults*, as soon as user code imports it. A ``thread_count`` that user code passes stays.
-Penstock itself never imports CatBoost. If a future version is built otherwise, CatBoost keeps its
-own defaults and a warning is logged. A new process that user code starts (``spawn``) has CatBoost's
-own defaults.
+Penstock itself never imports CatBoost. If a future version is built otherwise, it keeps CatBoost's
+own defaults, and a warning is logged. A new process that user code starts (``spawn``) has
+CatBoost's own defaults, too.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _change_signatures(module: ModuleType, threads: int) -> None:
 
 
 def _functions(module: ModuleType) -> Iterator[FunctionType]:
-    """Yield functions of the module and its classes that have the option with a default."""
+    """Yield the module's functions and methods that take ``thread_count`` and have defaults."""
     holders = [each for each in vars(module).values() if isinstance(each, type)]
     for holder in (module, *holders):
         for each in list(vars(holder).values()):

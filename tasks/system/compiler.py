@@ -1,11 +1,12 @@
-"""torch's compiler, imported when something is compiled and not with the first optimizer.
+"""torch's compiler, imported when something is compiled and not with the first optimiser.
 
 Theory of operation. ``torch._dynamo`` takes nearly as long to import as the rest of torch, and 80
-MB. Each optimizer imports it, for two calls that do nothing while nothing is compiled:
+MB. Each optimiser imports it, for two calls that do nothing while nothing is compiled:
 ``graph_break()``, and ``disable(function)``, which makes the function run as it is. So a stand-in
-takes the module's place and answers these two calls. At any other use, including a submodule, it
-imports the compiler in its own place and passes the use on. It then makes torch forget the
-stand-in's answers, so that functions which must not be compiled are not.
+takes the module's place and answers these two calls. At any other use, such as the import of a
+submodule, it puts the compiler in its own place and passes the call on. It also makes torch forget
+the stand-in's answers, so that the compiler itself is asked again which functions must not be
+compiled.
 
 Numbers do not depend on this: it changes when the compiler is imported, not what is computed.
 """
@@ -24,14 +25,14 @@ from typing import Any
 import torch
 
 NAME = "torch._dynamo"
-#: Attribute of a function under which torch keeps the result of ``disable`` for it.
+#: Name of the attribute of a function in which torch keeps the result of ``disable`` for it.
 _KEPT = "__dynamo_disable"
 
 
 def defer() -> None:
     """Have torch's compiler imported when it is first used.
 
-    Does nothing if it is imported already. If an optimizer of this version of torch needs more than
+    Does nothing if it is imported already. If an optimiser of this version of torch needs more than
     the stand-in can answer, the compiler is imported here.
     """
     if NAME in sys.modules or (spec := find_spec(NAME)) is None:
@@ -76,7 +77,7 @@ class _StandIn(ModuleType):
         """Do nothing: no graph is being made."""
 
     def disable(self, fn: Any = None, recursive: bool = True, **options: Any) -> Any:
-        """Return ``fn`` as it is if torch itself calls; the compiler's answer for other calls."""
+        """Return ``fn`` as it is if torch itself calls this, else the result of the compiler."""
         if fn is None or options != {"wrapping": False}:
             return self.compiler().disable(fn, recursive, **options)
         self.disabled.append(fn)
@@ -99,7 +100,7 @@ class _StandIn(ModuleType):
         return compiler
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # as code asks that looks through all modules
+        if name.startswith("__"):  # asked for by code that inspects all modules
             raise AttributeError(f"module {NAME!r} has no attribute {name!r}")
         return getattr(self.compiler(), name)
 
@@ -116,7 +117,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a submodule that the compiler has imported itself; None for others."""
+        """Return the spec of a submodule that the compiler's import has loaded; None for others."""
         if not fullname.startswith(f"{NAME}."):
             return None
         self._stand_in.compiler()

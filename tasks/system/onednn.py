@@ -1,9 +1,9 @@
-"""oneDNN's instruction set: the kernels that torch's convolutions and products run on a CPU.
+"""oneDNN's instruction set: the kernels of torch's convolutions and products on a CPU.
 
-ATen's own kernels have another one (``torch.backends.cpu.get_cpu_capability``), which knows nothing
-of bfloat16 and tiles. oneDNN takes the highest set that the processor has, up to a limit that the
-environment may set, and its bits differ between sets. It does not report the set that it took, so
-this module finds the set in the same way.
+ATen's own kernels have an instruction set of their own (``torch.backends.cpu.get_cpu_capability``),
+which does not tell whether the processor has bfloat16 and tiles. oneDNN takes the highest set that
+the processor has, up to a limit that the environment may set, and its bits differ between sets. It
+does not report the set that it took, so this module finds the set in the same way.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 
 from ...profiling.devices.processor import flags
 
-#: The variables from which oneDNN reads its limit: the first that is set counts, in any case of
-#: letters.
+#: Variables from which oneDNN reads its limit. The first one that is set counts; upper and lower
+#: case are equal.
 _LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 
 
@@ -31,7 +31,7 @@ def _sets() -> dict[str, frozenset[str]]:
     fp16 = bf16 | vnni2 | {"avx512_fp16"}
     amx = fp16 | {"amx_tile", "amx_int8", "amx_bf16"}
     return {
-        # Of ARM's the limit is not known, and ATen names the width.
+        # On ARM, oneDNN's limit is not known, and ATen's capability names the vector width.
         "ASIMD": frozenset(("asimd",)),
         "ASIMD_BF16": frozenset(("asimd", "bf16")),
         "SSE41": frozenset(("sse4_1",)),
@@ -52,8 +52,8 @@ def _sets() -> dict[str, frozenset[str]]:
 def instruction_set() -> str:
     """Return the name of the instruction set that oneDNN uses in this process.
 
-    It is ``none`` without oneDNN. It stays the same: oneDNN reads its limit once, at the latest
-    here.
+    It is ``none`` without oneDNN. It does not change, since oneDNN reads its limit once: here, if
+    not before.
     """
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return "none"

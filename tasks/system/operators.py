@@ -29,20 +29,20 @@ _PATTERNS = {family: re.compile(pattern) for family, pattern in FAMILIES.items()
 
 
 def family(operator: str) -> str:
-    """Return an operator's family by name, such as ``aten::addmm``; ``other`` if none fits."""
-    # What autograd, the optimiser and Python add around operators has other prefixes.
+    """Return the family of an operator such as ``aten::addmm``; ``other`` if no pattern fits."""
+    # The events that autograd, the optimiser and Python add have other prefixes.
     if not operator.startswith(("aten::", "torch::", "mkldnn")):
         return "other"
     return next((name for name, pattern in _PATTERNS.items() if pattern.search(operator)), "other")
 
 
 def operator_calls(step: Callable[[], _T]) -> tuple[dict[str, int], _T]:
-    """Run ``step`` once under torch's profiler; return calls by family, and its return value.
+    """Run ``step`` once under torch's profiler; return the calls by family, and the step's value.
 
-    Operators called by other operators count too. docs/profiling.md gives the cost. The results of
-    the step do not change.
+    Operators that other operators call count, too. The results of the step do not change.
+    docs/profiling.md gives the cost.
     """
-    # Not torch.profiler: it wraps this one in a schedule, and its first start takes seconds.
+    # torch.profiler would wrap this profiler in a schedule, and its first start takes seconds.
     with profile(acc_events=True) as profiler:
         value = step()
     calls = dict.fromkeys((*FAMILIES, "other"), 0)

@@ -1,4 +1,4 @@
-"""bfloat16: the context of a trial in it, what stays in float32, and which devices have it.
+"""bfloat16: the context that computes a trial in it, and the devices that support it.
 
 Theory of operation. Under torch's autocast, products and convolutions are computed in bfloat16.
 Parameters, gradients of parameters and optimisers stay in float32, and so do the losses of
@@ -8,8 +8,9 @@ the gradients of LayerNorm's weights in it. So this module gives a CPU's autocas
 GPU's: it adds kernels which torch calls under autocast only, and which change nothing outside of
 this context.
 
-Autocast keeps no cast weights. Its cache is shared by all threads, so trials in turns would clear
-each other's; and the gradients of a weight that is used twice would be added in bfloat16.
+Autocast keeps no cast weights. Its cache is shared by all threads, so trials that take turns would
+clear each other's cached weights. Also, the gradients of a weight that is used twice would be added
+in bfloat16.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _NATIVE = frozenset(
     )
 )
 _KEY = torch._C.DispatchKey.AutocastCPU
-#: Operators that a CPU's autocast leaves alone. A GPU's casts all of these but the mean of all.
+#: Operators that a CPU's autocast leaves alone. A GPU's autocast casts all of these but ``mean``.
 _OPERATORS = (
     *("layer_norm", "rms_norm"),
     *("softmax.int", "log_softmax.int", "logsumexp", "softplus"),
@@ -101,14 +102,14 @@ def _install() -> Any:
     for name in _OPERATORS:
         operator, _, overload = name.partition(".")
         overloaded = getattr(getattr(torch.ops.aten, operator, None), overload or "default", None)
-        # Other versions of torch have their own kernels for some.
+        # Other versions of torch have kernels of their own for some of these operators.
         if overloaded is not None and not overloaded.has_kernel_for_dispatch_key(_KEY):
             operators.impl(name, partial(_in_fp32, overloaded), "AutocastCPU")
     return operators
 
 
 def _in_fp32(operator: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    """Call the operator with tensors of float32 in place of bfloat16."""
+    """Call the operator; in this module's context, with tensors of float32 in place of bfloat16."""
     torch.set_autocast_enabled("cpu", False)
     try:
         if not _thread.inside:

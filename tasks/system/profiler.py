@@ -6,8 +6,8 @@
     reading = profiler.take().with_loop(wait_s, samples)
 
 A thread reads the counters every second, so that hardware counters take turns and a corrupt sample
-is recognised. ``mark`` and ``take`` read them as well, so a window begins and ends where the loop
-says.
+is recognised. ``mark`` and ``take`` read them as well, so that a window begins and ends exactly
+where the training loop calls these.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PERIOD = 1.0
 
 
 class Profiler:
-    """Windows over the counters of ``sources``. Safe to call from any thread.
+    """Windows over the counters of ``sources``. Any thread may call the methods.
 
     ``dropped`` counts the counters that were missing from windows since the start, by reason.
     """
@@ -54,9 +54,9 @@ class Profiler:
     def start(cls, gpu: str | None = None) -> Profiler:
         """Start to sample this process, and the GPU with this UUID.
 
-        Call it early in the process: a thread is followed only if its parent was. It never raises
-        for a counter that cannot be measured here; ``profiling.counters.capabilities`` gives the
-        reasons.
+        Call it early in the process: a thread is measured only if the thread that started it is. A
+        counter that cannot be measured here raises nothing; ``profiling.counters.capabilities``
+        gives the reasons.
         """
         gpus = () if gpu is None else (GpuSource(gpu),)
         profiler = cls((*open_sources(time.monotonic()), *gpus))
@@ -78,7 +78,7 @@ class Profiler:
         return values
 
     def sample(self) -> None:
-        """Read all counters once. The thread does so every second."""
+        """Read all counters once. The profiler's thread calls this every second."""
         with self._lock:
             self._window.add(self._sample())
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Knobs that concern only the reading of examples.
 READING = ("loader_workers", "pin_memory")
-#: Knobs of 0.2 that were settings of the machine.
+#: Knobs of version 0.2 that were settings of the whole machine. A trial with one of them fails.
 GONE = ("cpu_frequency", "gpu_power")
 
 
@@ -68,7 +68,7 @@ class System(dict[str, Value]):
         precision.expect(bf16=self.bf16)
 
     def stepping(self) -> AbstractContextManager[None]:
-        """Return the context of steps.
+        """Return the context in which steps are taken.
 
         Raises ``TrialFailed`` (system) if the machine refuses the configuration.
         """
@@ -78,7 +78,11 @@ class System(dict[str, Value]):
         return pinned(device_threads()) if "affinity" in self else nullcontext()
 
     def shape(self, model: nn.Module, shards: int = 1) -> None:
-        """Apply the settings of the model. Raises ``TrialFailed`` (system) if torch cannot."""
+        """Apply the settings of the model, which is trained in ``shards`` parts of each batch.
+
+        Raises ``TrialFailed`` (system) if torch cannot compile here, or if micro-batches would
+        change the training.
+        """
         if self.micro_batches > 1:
             refuse_parts(model, shards)
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
@@ -107,5 +111,5 @@ def refuse_parts(model: nn.Module, shards: int) -> None:
 
 
 def device_threads() -> int:
-    """Return the number of the slot's cores: the threads that torch computes with by default."""
+    """Return the number of the slot's cores, which is torch's number of threads by default."""
     return int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))

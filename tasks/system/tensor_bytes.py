@@ -1,4 +1,4 @@
-"""The tensors of a model, and their layout in memory: to hash, to send, and to compare them."""
+"""The bytes and the memory layout of a model's tensors, in order to hash, send and compare them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 def bytes_of(tensor: Tensor) -> Tensor:
-    """Return the tensor's bytes in index order as uint8: its own memory, or a contiguous copy."""
+    """Return the tensor's bytes in index order, as a 1-D uint8 tensor: its memory, or a copy."""
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
@@ -26,7 +26,7 @@ def is_channels_last(tensor: Tensor) -> bool:
 
 
 def held(model: nn.Module) -> Iterator[Tensor]:
-    """Yield all tensors that the model's modules have, including plain attributes."""
+    """Yield all tensors of the model's modules: parameters, buffers and plain attributes."""
     yield from model.parameters()
     yield from model.buffers()
     for module in model.modules():

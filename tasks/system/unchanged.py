@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-#: A lock, since tracing changes ``nn.Module`` itself, and runs change random states, which threads
-#: share.
+#: Lock of code that runs models only to inspect them: tracing changes ``nn.Module`` itself, and a
+#: run changes the random states, which all threads share.
 ALONE = threading.RLock()
 
 

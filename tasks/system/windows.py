@@ -1,9 +1,9 @@
 """Windows of an epoch: steps that run under a system configuration, and their speed.
 
 The seconds per step of a window are the median over pairs of its steps. The first steps are left
-out, because workers start and buffers fill in them. Pairs are used because the examples of two
-loader workers come in pairs: a long wait, then none. The joules per step are the mean over the same
-steps, if the window is long enough to measure them.
+out, because the data loader's workers start and buffers fill during them. Pairs are used because
+the batches of two loader workers come in pairs: the first after a long wait, the second at once.
+The joules per step are the mean over the same steps, if the window is long enough to measure them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from ...profiling.knobs.knobs import SystemConfig
 from ..process.energy import MIN_METERED, Metering
 from .system import System
 
-#: The number of first steps of a window that are not counted, and the fewest steps that must be
-#: counted.
+#: Number of first steps of a window that do not count, and least number of steps that must count.
 WARM_UP, MIN_STEPS = 2, 4
 
 
@@ -27,7 +26,7 @@ WARM_UP, MIN_STEPS = 2, 4
 class StepWindow:
     """The steps ``first`` to ``stop`` - 1 (0-based) of an epoch, and the system they run under."""
 
-    #: The configuration in force.
+    #: The system configuration in force.
     system: System
     first: int
     stop: int
@@ -38,7 +37,7 @@ class StepWindow:
     _joules: float | None = None
 
     def tick(self, metering: Metering) -> None:
-        """Called when a step begins, and after the last one."""
+        """Record the time. Called when a step begins, and after the last one."""
         self._times.append(time.perf_counter())
         if len(self._times) == WARM_UP + 1:
             self._begin = metering.now()
@@ -47,7 +46,7 @@ class StepWindow:
 
     @property
     def step_joules(self) -> float | None:
-        """Mean joules of the counted steps. None where not measured or the steps are too short."""
+        """Mean joules of a counted step; None if not measured, or if the window is too short."""
         times = self._times[WARM_UP:]
         if self._joules is None or times[-1] - times[0] < MIN_METERED:
             return None
