@@ -1,1 +1,1 @@
-"""The contracts of users' code, and the running of code that owns its loop."""
+"""The contracts of users' code: how it is found, sent and loaded, and how its loops are run."""

@@ -2,10 +2,10 @@
 
 Theory of operation. cloudpickle writes objects of a script, a notebook or a console by value, and
 objects of importable modules by name. Before the pickle comes a line of JSON with three facts: the
-Python that wrote it (byte code fits one version only), the folders that its process had put on
-``sys.path``, and the imports of the code's file. The whole is named by its SHA-256. A task is
-signed and names this digest, so a trainer unpickles only code that a client of its own installation
-has sent.
+version of Python that wrote it (byte code fits one version only), the folders that the client's
+process had put on ``sys.path``, and the imports of the code's file. The SHA-256 of line and pickle
+is the code's name. A task is signed and names this digest, so a trainer unpickles only code that a
+client of its own installation has sent.
 
 In a trainer the pickled script is ``__main__`` again: as in the script, classes that the user's
 code pickles, and functions that it sends to processes of its own, are found there.
@@ -36,11 +36,11 @@ from ...base.wording import named, worded
 from ..checkpoints.stores import code_file, open_store, unusable
 from .import_names import imported_names
 
-#: Set while code is pickled for trainers.
+#: True while code is pickled for trainers.
 PICKLES_CODE: ContextVar[bool] = ContextVar("PICKLES_CODE", default=False)
 #: Prefix of the target of code by value, ``pickle:<module>:<name>``.
 PREFIX = "pickle:"
-#: The most bytes of code by value. The code passes through the broker and the scheduler.
+#: Largest size of code by value (bytes). The code passes through the broker and the scheduler.
 LIMIT = 32 << 20
 _LIBRARY = sysconfig.get_paths()["stdlib"]
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
@@ -48,7 +48,7 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 _LOCAL = "file://"
 _LONGEST_HEAD = 1 << 20
-#: Number of threads that now pickle a module by value, by the module's name.
+#: Number of threads that are pickling a module by value, by the module's name.
 _registered = Counter[str]()
 _lock = threading.Lock()
 _ADVICE = (
@@ -72,7 +72,7 @@ def behind(code: object) -> Any:
 
 
 def name_of(code: object) -> str:
-    """Return a name for people, such as ``make.<locals>.objective``, ``partial(objective)``."""
+    """Return a name to show, such as ``make.<locals>.objective`` or ``partial(objective)``."""
     if isinstance(code, partial):
         return f"partial({name_of(code.func)})"
     return str(getattr(code, "__qualname__", None) or type(code).__qualname__)
@@ -109,7 +109,7 @@ class TooLargeError(Exception):
 
 
 def dumped(value: Any, head: str, limit: int, scripts: str) -> io.BytesIO:
-    """Return the line ``head`` and the pickle of ``value``; objects of scripts go by value.
+    """Return the line ``head`` and the pickle of ``value``, with objects of scripts by value.
 
     ``scripts`` is as in ``pickled``. Raises NotPickledError, or TooLargeError if both together have
     more than ``limit`` bytes.
@@ -204,7 +204,7 @@ def _added_folders() -> Iterator[str]:
 
 
 def belongs_to_python(file: str) -> bool:
-    """Return True if a file or folder is of Python's library or of an installed package."""
+    """Return True if a file or folder belongs to Python's library or to an installed package."""
     # Asked for each loaded module, some thousands: a Path for each would take a tenth of a second.
     return not _INSTALLED.isdisjoint(file.split("/")) or file.startswith(_LIBRARY)
 
@@ -233,11 +233,11 @@ def folders_of(content: bytes) -> list[str]:
 
 
 def imports_of(store: str, digest: str) -> list[str]:
-    """Return the modules that the code's file imports; none if the store is on another machine."""
+    """Return the modules that the code's file imports; none if the store is not a local folder."""
     file = code_file(store, digest)
     if not file.startswith(_LOCAL):
         return []
-    # It is checked when it is unpickled: until then it may be anything.
+    # The content is checked only when it is unpickled: until then it may be anything.
     wrong = (OSError, ValueError, TypeError, AttributeError, RecursionError)
     with suppress(*wrong), Path(file.removeprefix(_LOCAL)).open("rb") as content:
         return list(map(str, _head(content.readline(_LONGEST_HEAD)).get("imports", ())))
@@ -245,7 +245,7 @@ def imports_of(store: str, digest: str) -> list[str]:
 
 
 def unpickled(content: bytes, target: str) -> Any:
-    """Return the code in ``content``. Raises ``TrialFailed``, which says what is missing here."""
+    """Return the code in ``content``. Raises ``TrialFailed`` (code) with what is missing here."""
     head = _head(content)
     name = target.removeprefix(PREFIX)
     if head["python"] != PYTHON:
@@ -276,7 +276,7 @@ def _head(content: bytes) -> dict[str, Any]:
 
 
 def main_of(code: object) -> ModuleType:
-    """Return a module ``__main__`` with the globals of the script or notebook that ``code`` has."""
+    """Return a module ``__main__`` with the globals of the script or notebook around ``code``."""
     module = ModuleType("__main__")
     definition = behind(code)
     for each in (definition, *(vars(definition).values() if isinstance(definition, type) else ())):

@@ -25,7 +25,7 @@ SCRIPT = "penstock_script_"
 
 
 class Found(BaseException):
-    """Ends the import of a script at the ``optimize()`` that was given the code looked for.
+    """Ends the import of a script at the ``optimize()`` call whose code the trainer looks for.
 
     A trainer does not need the rest of the script. No ``except Exception`` stops this.
     """
@@ -35,16 +35,16 @@ class Found(BaseException):
         self.code = code
 
 
-#: The qualified name of the code that a trainer looks for, while it imports a script; else None.
+#: Qualified name of the code that a trainer looks for while it imports a script; else None.
 IMPORT_TARGET: ContextVar[str | None] = ContextVar("IMPORT_TARGET", default=None)
 
 
 def is_imported(func: object) -> bool:
     """Return True if ``optimize(func)`` was called by a script that a trainer imports.
 
-    The call then does nothing: the study runs already. If ``func`` is the code that the trainer
-    looks for, ``Found`` is raised instead, which ends the import: the lines that follow expect a
-    study that is over.
+    The call must then do nothing, since the study runs already. If ``func`` is the code that the
+    trainer looks for, raise ``Found``, which ends the import: the lines that follow in the script
+    expect that the study has ended.
     """
     import_target = IMPORT_TARGET.get()
     if import_target is not None and getattr(func, "__qualname__", None) == import_target:
@@ -67,11 +67,11 @@ class Reference(NamedTuple):
 def refer(code: object, *, runs_anew: bool) -> Reference:
     """Refer to training code: by name if other processes can import it, otherwise by value.
 
-    ``runs_anew``: True if code of the running script is sent by value as well, so that trainers
+    ``runs_anew`` is True if code of the running script is sent by value as well, so that trainers
     need not run the script's top level again. It is still sent by name if it cannot be pickled or
     is too large.
 
-    Raises ``UsageError`` for code that can be sent neither way; the error says what to do.
+    Raises ``UsageError``, which says what to do, for code that can be sent neither way.
     """
     by_name = reference(code)
     if by_name is not None and not (runs_anew and code.__module__ == "__main__"):
@@ -104,7 +104,7 @@ def with_imports(named: Reference, code: Any) -> Reference:
 
 
 def refer_to_value(value: object, name: str, folder: str) -> Reference:
-    """Refer to ``value``, called ``name`` for people, by value, with the modules in ``folder``.
+    """Return a reference to ``value`` by value, shown as ``name``, with its modules in ``folder``.
 
     Raises ``UsageError`` if it cannot be pickled.
     """
@@ -114,7 +114,7 @@ def refer_to_value(value: object, name: str, folder: str) -> Reference:
 
 
 def reference(code: object) -> tuple[str, str, str] | None:
-    """Return ``(target, path, digest)`` of code by name; None if no other process could import it.
+    """Return ``(target, path, digest)`` for code by name; None if no other process can import it.
 
     Raises ``UsageError`` if the file from which it was imported cannot be read any more.
     """
@@ -153,7 +153,7 @@ def _root(importable: str, file: Path) -> Path:
 
 
 def _origin(code: object) -> tuple[str, str]:
-    """Return the origin of code by value: a name for people, and the folder with its modules."""
+    """Return the origin of code by value: a name to show, and the folder with its modules."""
     module = sys.modules.get(str(getattr(by_value.behind(code), "__module__", "")))
     source = getattr(module, "__file__", None)
     if module is None or source is None:
@@ -167,7 +167,7 @@ def _origin(code: object) -> tuple[str, str]:
 
 
 def working_folder() -> str:
-    """This process's working directory. Raises ``UsageError`` if it was deleted."""
+    """Return this process's working directory. Raises ``UsageError`` if it was deleted."""
     try:
         return str(Path.cwd())
     except OSError as error:
@@ -187,7 +187,7 @@ def _read_digest(name: str, file: Path) -> str:
 
 
 def file_digest(file: Path) -> str:
-    """Hex SHA-256 of a source file."""
+    """Return the SHA-256 of a source file in hexadecimal digits."""
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
@@ -211,7 +211,7 @@ def import_script(file: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Found:
-        raise  # all that the code needs is there
+        raise  # all that the code needs has been imported
     except BaseException:
         del sys.modules[name]
         raise

@@ -48,10 +48,10 @@ class Data:
 class TorchTrainable:
     """One configuration's training code. Subclass it and give ``data``, ``model``, ``loss`` ...
 
-    ``params`` are the trial's hyperparameters; one that changes by ``Steps`` has its first value.
-    ``data()`` is called once for each distinct set of the parameters that ``__init__`` and ``data``
-    read, and all trials of the trainer share its result. The other methods that make something are
-    called once per trial.
+    ``params`` are the trial's hyperparameters. One that changes by ``Steps`` has its first value
+    there (``now`` returns the present one). ``data()`` is called once for each distinct set of the
+    parameters that ``__init__`` and ``data`` read, and all trials of the trainer share its result.
+    The other methods that make something are called once per trial.
     """
 
     #: Examples per training step; a hyperparameter ``batch_size`` overrides it. The last batch of
@@ -77,20 +77,22 @@ class TorchTrainable:
         return self.params[name] if self._pieces is None else self._pieces.now(name)
 
     def data(self) -> Data:
-        """Training, validation and (optionally) test data."""
+        """Return training, validation and (optionally) test data."""
         raise NotImplementedError(f"{type(self).__name__} must define data()")
 
     def encoder(self) -> nn.Module | None:
         """Return a frozen module that encodes all examples before ``loss``; None if there is none.
 
-        The module is in evaluation mode, no parameter of it requires a gradient, and it draws no
-        random numbers. An example is a tensor, or a tuple of tensors and numbers whose first
-        element goes through the module: ``loss`` and ``metrics`` get tuples ``(activations, ...)``.
-        This method is called as often as ``data``, and after it. All examples are read and encoded
-        once, for all trials of the trainer. So the data must draw no random numbers either: augment
-        the activations in ``loss``. Each block of 64 examples, in the order of the data, is
-        computed together by one thread: bits depend neither on batches nor on devices, shards or
-        the memory that was free. Raises ``TrialFailed`` (inexact) if one of these rules is broken.
+        The module must be in evaluation mode, have no parameter that requires a gradient, and draw
+        no random numbers. An example must be a tensor, or a tuple of tensors and numbers whose
+        first element goes through the module: ``loss`` and ``metrics`` then get tuples
+        ``(activations, ...)``. All examples are read and encoded once, for all trials of the
+        trainer. So the data must draw no random numbers either: augment the activations in
+        ``loss``. The trial fails (inexact) if one of these rules is broken.
+
+        This method is called as often as ``data``, and after it. Each block of 64 examples, in the
+        order of the data, is computed together by one thread: bits depend neither on batches nor on
+        devices, shards or the memory that was free.
         """
         return None
 
@@ -99,13 +101,13 @@ class TorchTrainable:
         raise NotImplementedError(f"{type(self).__name__} must define model()")
 
     def fixed_metrics(self, model: nn.Module) -> Mapping[str, float]:
-        """Metrics of the fresh model that training does not change: its size, its latency.
+        """Return metrics of the fresh model that training does not change (its size, its latency).
 
         They are reported with every epoch, before those of the epoch. A trial that exceeds a
         constraint of the study with one of them is infeasible before its first epoch, and is not
         trained. The method is called once per trial and trainer, with the model on the trial's
-        device; buffers, modes and random numbers are afterwards as they were. It must not change
-        weights.
+        device. It must not change weights; buffers, modes and random numbers are restored
+        afterwards.
         """
         return {}
 
@@ -125,24 +127,24 @@ class TorchTrainable:
         raise NotImplementedError(f"{type(self).__name__} must define loss(model, batch)")
 
     def clip(self, model: nn.Module) -> None:
-        """Change the gradients of ``model`` before each step of the optimiser; clip them, say.
+        """Change (for example clip) the gradients of ``model`` before each step of the optimiser.
 
         Called once a step, with the gradients of the whole batch.
         """
 
     def metrics(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor | float]:
-        """Means over ``batch`` in evaluation mode; averaged over the data set by batch size.
+        """Return means over ``batch`` in evaluation mode, to be averaged over the data set.
 
-        They are reported under their names for validation data, and as ``test_<name>`` for test
-        data. For validation data, ``loss()`` is reported as ``loss``, too, unless ``metrics`` has
-        that name. If both methods call ``model`` with the same tensors, one forward pass serves
-        both.
+        The average weights each batch by its size. The means are reported under their names for
+        validation data, and as ``test_<name>`` for test data. For validation data, ``loss()`` is
+        reported as ``loss``, too, unless ``metrics`` has that name. If both methods call ``model``
+        with the same tensors, one forward pass serves both.
         """
         return {}
 
 
 class EpochSession(Protocol):
-    """The executor of an ``EpochTrial``'s calls. They are described in that class."""
+    """The object that carries out an ``EpochTrial``'s calls, which are described in that class."""
 
     def load(self) -> dict[str, Any] | None: ...
 
@@ -174,7 +176,7 @@ class EpochTrial:
         return self._pieces.now(name)
 
     def load(self) -> dict[str, Any] | None:
-        """Return the checkpoint from which the trial goes on; None if it begins.
+        """Return the checkpoint from which the trial continues; None if it begins.
 
         ``epochs`` then begins after it. A function that never calls this trains from epoch 1.
         """

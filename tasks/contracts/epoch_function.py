@@ -4,10 +4,11 @@ Theory of operation. The function runs in a thread of its own (``suspended``). E
 is an epoch. After a segment's last epoch the thread waits where the loop asks for the next one. The
 checkpoint that the function passes to ``report`` is in the store before the epoch counts.
 
-On another trainer, or when its thread had to make room, the function is called again. ``load`` then
-returns the newest state in the store, and ``epochs`` begins after that state. Epochs that were
-accepted since are trained again, and not reported again. A waiting thread goes on only if it
-trained the epoch accepted last: another attempt may have trained the trial further.
+On another trainer, or after its thread was ended to make room for others, the function is called
+again. ``load`` then returns the newest state in the store, and ``epochs`` begins after that state.
+Epochs that were accepted after that state are trained again, and not reported again. A waiting
+thread continues only if it trained the epoch that was accepted last: another attempt may have
+trained the trial further.
 
 The global random generators are seeded for each epoch by (study seed, trial, epoch), so an epoch
 draws the same numbers whenever it is trained. torch is imported only for checkpoints.
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
 
 
 class EpochFunctions:
-    """The epoch functions of one trainer: one runs at a time, a few are suspended in the loop."""
+    """The epoch functions of one trainer: one runs at a time, a few wait in their loops."""
 
     def __init__(self, identity: str) -> None:
-        """Make it for the trainer that the scheduler knows by ``identity``."""
+        """Hold the functions of the trainer that the scheduler knows by ``identity``."""
         self._identity = identity
         self._paused: PausedFunctions[EpochFunction] = PausedFunctions()
         self._stores: dict[str, Store] = {}
@@ -78,7 +79,7 @@ class EpochFunction(Function):
         self._pieces = Pieces(task.params)
         self._state: dict[str, Any] | None = None
         self._loaded = self._looped = False
-        #: Metrics that were reported before the loop.
+        #: The metrics that were reported before the loop.
         self._fixed: dict[str, float] = {}
         self._epoch = 0
         self._open = False
@@ -146,7 +147,7 @@ class EpochFunction(Function):
             self._begin()
             try:
                 yield self._epoch
-            finally:  # also where the loop is left by break
+            finally:  # also if the loop is left by break
                 self._open = False
             self._close()
 

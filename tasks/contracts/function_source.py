@@ -1,9 +1,9 @@
 """The source of a user's function: its syntax tree, and the meaning of its names.
 
-Theory of operation. A *slot* is a place where a script has an object: a global, a variable of a
-function around the objective, or an attribute of the objective itself. Python's own symbol table of
-the file tells which names of a function are slots. The source comes from ``linecache``, as
-tracebacks have it, so that cells of a notebook are read, too.
+Theory of operation. In this module, a *slot* is a place where a script has an object: a global, a
+variable of a function around the objective, or an attribute of the objective itself. Python's own
+symbol table of the file tells which names of a function are slots. The source comes from
+``linecache``, as for tracebacks, so that cells of a notebook are read, too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Slot:
         return f"self.{self.name}" if self.scope == "self" else self.name
 
     def get(self, objective: object) -> Any:
-        """Return the slot's present value. Raises LookupError if there is none."""
+        """Return the slot's present value. Raises ``LookupError`` if there is none."""
         if self.scope == "self":
             attributes = getattr(owner(objective), "__dict__", {})
             if self.name in attributes:
@@ -77,7 +77,7 @@ class Slot:
 
 
 def owner(objective: object) -> object:
-    """Return the instance whose method ``objective`` is; if it is no method, the objective."""
+    """Return the instance of which ``objective`` is a method; if it is no method, the objective."""
     while isinstance(objective, partial):
         objective = objective.func
     return getattr(objective, "__self__", objective)
@@ -142,11 +142,11 @@ class FunctionSource:
         is_method = inspect.getattr_static(type(owner(objective)), node.name, None) is function
         self._self = names[0] if is_method and names else ""
         rest = names[1:] if self._self else names
-        #: The names of its arguments, without ``self``.
+        #: The names of the function's arguments, without ``self``.
         self.given = frozenset(rest)
         #: True for the objective itself.
         self.is_first = function is function_of(objective)
-        #: The name of its argument for the trial, if it has one.
+        #: The name of the function's argument for the trial, ``trial`` if not known.
         self.trial = rest[0] if self.is_first and rest and "trial" not in rest else "trial"
         local = {*function.__code__.co_varnames, *function.__code__.co_freevars}
         self.has_trial = self.trial in local

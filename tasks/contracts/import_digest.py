@@ -1,9 +1,9 @@
-"""The digest of all that training code imports, for studies that share epochs with others.
+"""The digest of all that training code imports, for studies that share epochs with other studies.
 
 Theory of operation. Imports are read from the sources, also those in functions, and nothing is run.
-A module of the user's counts with its file's bytes, and its own imports are followed. A module that
-is installed counts with the names and versions of its distribution and of all distributions that it
-requires. Python counts with its version, and Penstock with its own version only, since the
+A module of the user's contributes its file's bytes, and its own imports are followed. An installed
+module contributes the names and versions of its distribution and of all distributions that it
+requires. Python contributes its version. Penstock contributes only its own version, since the
 libraries that it needs to run tasks do not train. Imports of a computed name are not found.
 """
 
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from .by_value import belongs_to_python
 
-#: Prefix of such a digest. A digest without it is that of one file.
+#: Prefix of the digest of a file with its imports. A digest without it is that of the file alone.
 IMPORTS = "imports:"
 _OWN = "penstock"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")

@@ -31,7 +31,7 @@ def imported_names(file: Path, folder: Path | None = None) -> list[str]:
 
 
 def is_in(folder: Path, name: str) -> bool:
-    """Return True if the user's ``folder`` has the top-level module of ``name``."""
+    """Return True if the user's ``folder`` contains the top-level module of ``name``."""
     top = name.partition(".")[0]
     return (folder / f"{top}.py").is_file() or (folder / top / "__init__.py").is_file()
 

@@ -1,4 +1,4 @@
-"""Choose and check reported metrics: of an epoch, and of a model before its first epoch."""
+"""Choose and check the metrics that are reported for an epoch, or for a model before its first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...wire.messages import SegmentTask
 
 
 def checked(metrics: Mapping[str, float], task: SegmentTask, epoch: int) -> dict[str, float]:
-    """Return the finite ones of ``metrics``. All that the study names must be among them.
+    """Return the finite ones of ``metrics``. Every metric that the study names must be finite.
 
     Raises ``TrialFailed`` (metric, nan) if a metric that the study names is missing or not finite.
     """
@@ -37,9 +37,9 @@ class Infeasible(BaseException):
 
 
 def check_bounds(fixed: Mapping[str, float], task: SegmentTask) -> None:
-    """Raise ``Infeasible`` if a trial without an epoch of its own exceeds a constraint.
+    """Raise ``Infeasible`` if a trial that has no epoch of its own yet exceeds a constraint.
 
-    ``fixed`` are the metrics that training does not change.
+    ``fixed`` are the metrics that training does not change. A trial with an epoch is not checked.
     """
     excesses = {name: fixed[name] - bound for name, bound in task.bounds if name in fixed}
     if task.first == task.origin + 1 and any(excess > 0 for excess in excesses.values()):
@@ -47,7 +47,7 @@ def check_bounds(fixed: Mapping[str, float], task: SegmentTask) -> None:
 
 
 def numbers(metrics: object, given: str = "metrics") -> dict[str, float]:
-    """Return reported metrics as floats. Raises UsageError for a value that is no number."""
+    """Return reported metrics as floats. Raises ``UsageError`` for a value that is no number."""
     if not isinstance(metrics, Mapping):
         raise UsageError.refuse(given, metrics, "a dict of names to numbers")
     values: dict[str, float] = {}

@@ -1,9 +1,10 @@
-"""A trial's hyperparameters as its code may read them: the values from the start, and the present.
+"""A trial's hyperparameters as its code may read them: the first values, and the present ones.
 
-Theory of operation. Code that reads a later piece of a step function before it is in force could
-let it influence earlier epochs. Then trials that differ only in that piece would differ before it
-is in force, too. So ``params`` always has the values in force from the start, even if a trial that
-resumes is made again in a later epoch; and ``now`` has the values in force in the current epoch.
+Theory of operation. A hyperparameter that changes by ``Steps`` has several *pieces*, each in force
+from some epoch on. Code that reads a later piece before it is in force could let it influence
+earlier epochs. Then trials that differ only in that piece would differ before it is in force, too.
+So ``params`` always has the values in force from the start, even if a trial that resumes is made
+again in a later epoch. ``now`` returns the value in force in the current epoch.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Pieces:
 
 
 class StartParams(dict[str, Any]):
-    """The values in force from the start, as a dict. ``[...]`` refuses later pieces by name."""
+    """The values in force from the start, as a dict. ``[...]`` refuses names of later pieces."""
 
     def __init__(self, pieces: Pieces) -> None:
         super().__init__(pieces.start)

@@ -1,4 +1,4 @@
-"""Random numbers of a trial: seeds by key, and the process's generators kept apart by trial.
+"""Random numbers of a trial: seeds by key, and generators whose states are kept for each trial.
 
 Every random number depends on its purpose only, never on earlier draws. A seed is the SHA-256 of
 the names that identify a draw. So seeds are the same in every process, on every machine and in
@@ -19,7 +19,7 @@ from typing import Any
 
 
 def key(*names: int | str) -> int:
-    """Return the 63-bit seed of a draw, as in ``key("order", seed, number, epoch)``."""
+    """Return the 63-bit seed of a draw with these names: ``key("order", seed, number, epoch)``."""
     digest = hashlib.sha256("\x1f".join(map(str, names)).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
@@ -40,8 +40,8 @@ def seed(seed: int) -> None:
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(seed % 2**32)
     if torch := sys.modules.get("torch"):
-        # Not torch.manual_seed: for every possible backend that has not started it takes down a
-        # stack trace, 0.3 ms and more a call, and keeps it.
+        # Not torch.manual_seed: for every possible backend that has not started, it records and
+        # keeps a stack trace, which takes 0.3 ms and more a call.
         torch.default_generator.manual_seed(seed)
         if torch.cuda.is_available():
             torch.cuda.manual_seed_all(seed)

@@ -5,8 +5,9 @@ that the objective refers to. So a ``global`` assignment or ``list.append`` has 
 trainer, not in the script. This module finds such changes in the objective and in the functions of
 its module that it reaches. It knows two kinds. A name that is *rebound* (``global best_model``;
 ``self.best = model``) has a value after each trial, and the best trial's value can be handed to the
-script. An object changed *in place* (``scores.append(score)``, ``COUNT += 1``) collects something
-of all trials, which no copy has: for these the module gives a line to write instead.
+script. An object that is changed *in place* (``scores.append(score)``, ``COUNT += 1``) collects
+something of all trials, which no copy has. For these changes the module suggests a line to write
+instead.
 
 Caches, scratch buffers and objects of unknown classes are left alone, without a message.
 """
@@ -24,7 +25,7 @@ from typing import Any
 from .by_value import belongs_to_python
 from .function_source import FunctionSource, Slot, names_in, pairs, parsed, reached, same
 
-#: The methods that change one of Python's own containers.
+#: Methods that change one of Python's own containers.
 _METHODS = frozenset(
     {
         *("append", "extend", "insert", "add", "update", "setdefault", "pop", "popitem", "remove"),
@@ -34,13 +35,13 @@ _METHODS = frozenset(
 #: Methods that collect something, also when called on the items of a container.
 _COLLECTING = frozenset({"append", "extend", "insert", "add", "update", "appendleft"})
 _CONTAINERS = (list, dict, set, collections.deque)
-#: Packages with classes whose assigned items stay in the trainer. Items of other classes (a cache
-#: on disk, say) may reach the script.
+#: Packages whose classes keep assigned items in the trainer's memory. An item that is assigned to
+#: another class (a cache on disk, for example) may reach the script.
 _ARRAYS = frozenset({"numpy", "pandas", "torch"})
 _INDEXERS = frozenset({"loc", "iloc", "at", "iat"})
 _ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
-#: Prefix of the system attribute in which a trial leaves the values of its slots.
+#: Prefix of the system attributes in which a trial leaves the values of its slots.
 LEFT = "penstock:left:"
 
 
@@ -49,18 +50,18 @@ class Change:
     """One line of an objective, or of a function that it reaches, that changes a slot's object."""
 
     slot: Slot
-    #: True if the name gets another value, which does not depend on its earlier value.
+    #: True if the name gets a new value, which does not depend on the earlier one.
     rebinds: bool
     #: True if the script's object is one of Python's own, so its change is lost.
     is_plain: bool
     #: The place (``train.py:31``), and the line's text.
     place: str
     line: str
-    #: The code to write in the objective instead, and the code by which the script then reads the
-    #: value.
+    #: The code that the user should write in the objective instead, and the code by which the
+    #: script then reads the value.
     write: str
     read: str
-    #: True if the line's function has the trial.
+    #: True if the line's function has the trial as a variable.
     has_trial: bool = True
     #: True if the change is certain to happen in each trial.
     always: bool = False
@@ -70,10 +71,10 @@ class Change:
 
 
 def changes_of(objective: object) -> list[Change]:
-    """Return the changes an objective makes to its script: for each slot the first such line.
+    """Return the changes that an objective makes to objects of its script, one for each slot.
 
-    Each change has the text to write instead of all such lines. The result is empty if the source
-    cannot be read.
+    A change names one line, and has the code to write instead of all lines that change its slot.
+    The result is empty if the source cannot be read.
     """
     changes: dict[tuple[Slot, bool], Change] = {}
     for function in reached(objective):
@@ -90,7 +91,7 @@ def changes_of(objective: object) -> list[Change]:
 
 
 def _both(first: Change, second: Change) -> Change:
-    """Return a change that describes two lines, ``first`` and ``second``, of the same slot."""
+    """Return a change that describes ``first`` and ``second``, two changes of the same slot."""
     is_known = second.write in first.write.split("; ")
     return replace(
         second if second.always > first.always else first,
@@ -171,7 +172,7 @@ class _Rules:
         value: ast.expr | None,
         kind: str = "item",
     ) -> Iterator[Change]:
-        """Yield the change of the object ``base``: at ``key``, to ``value``, if these are given."""
+        """Yield the change of the object ``base`` in place: at ``key``, to ``value``, if given."""
         whole: Any = base
         while isinstance(whole, ast.Subscript):
             whole = whole.value
@@ -179,7 +180,7 @@ class _Rules:
         if indexed:
             whole = whole.value
         if kind == "item" and isinstance(key, ast.Constant) and self._is_suggested(value):
-            return  # an entry of a configuration: the study has it as a parameter
+            return  # an entry of a configuration: the study records it as a parameter
         slot = self._source.slot(whole)
         present = None if slot is None else _slot_value(slot, self._objective)
         if slot is None or present is None:
@@ -331,7 +332,7 @@ class _Rules:
         )
 
     def _is_handed_on(self, slot: Slot) -> bool:
-        """Return True if the slot's dict is passed on whole, as a configuration to fill in."""
+        """Return True if the slot's dict is passed whole to a call, as a configuration would be."""
         for node in ast.walk(self._source.node):
             if isinstance(node, ast.Name | ast.Attribute) and self._source.slot(node) == slot:
                 parent = self._source.parents[id(node)]
@@ -352,7 +353,7 @@ class _Rules:
         return True
 
     def _is_by_result(self, node: ast.AST, target: ast.expr, value: ast.expr) -> bool:
-        """Return True if ``target`` gets ``value`` after a comparison of the trial's result.
+        """Return True if ``target`` gets ``value`` only after a comparison of the trial's result.
 
         Also return True if any trial would assign the same value, such as data that the first trial
         loads.
@@ -402,7 +403,7 @@ def _asks_for(target: ast.expr, test: ast.expr) -> bool:
 
 
 def _file_named(file: str) -> str:
-    """Return the name of a source file. In Jupyter, return the cell's name, as ``Cell In[5]``."""
+    """Return the name of a source file, or in Jupyter the cell's name, such as ``Cell In[5]``."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     cell = None if shell is None else shell.compile.format_code_name(file)
     return " ".join(cell) if cell else file.rpartition("/")[2]

@@ -1,9 +1,9 @@
 """Suspend and resume users' functions: each in a thread of its own, one running at a time.
 
 Theory of operation. A function that owns its loop cannot be left after an epoch and entered again.
-So it waits in the middle: paused in place, at no cost but its memory. Its thread is the process's
-main thread if that is free (``main_thread``). The turn passes between the function and the thread
-that serves the worker, so exactly one of all threads runs. Trials of a study share the process, its
+So it waits in the middle of its loop, at no cost but its memory. Its thread is the process's main
+thread if that is free (``main_thread``). The turn passes between the function and the thread that
+serves the worker, so exactly one of these threads runs. Trials of a study share the process, its
 imports and its data, but never run at the same moment.
 
 A function that is no longer needed is unwound: ``Abandoned`` is raised in it where it waits. No
@@ -29,10 +29,10 @@ from ..process.main_thread import MAIN_THREAD, Wake, wait_until
 from ..process.output import printing_for
 from ..process.pipe import Abandoned, Run
 
-#: Number of functions that stay paused. If there are more, the one that waited longest is unwound.
+#: Most functions that stay paused. If there are more, the one that has waited longest is unwound.
 PAUSED_KEPT = 4
-#: Seconds that an unwound function has for its ``finally`` blocks. Then the process ends, since the
-#: function would run at the same time as the next trial.
+#: Seconds that an unwound function has for its ``finally`` blocks. After that the process ends,
+#: since the function would run at the same time as the next trial.
 UNWIND = 30.0
 
 
@@ -60,7 +60,7 @@ class Function(ABC):
         self.done = False
         self._run = run
         self._name = f"{kind} {run.task.trial}"
-        # Whether it is the function's turn; a wake-up says only that this may have changed.
+        # True while it is the function's turn. A wake-up says only that this may have changed.
         self._mine = False
         self._turn: Wake = SimpleQueue()
         self._pause: Wake = SimpleQueue()
@@ -71,7 +71,7 @@ class Function(ABC):
             threading.Thread(target=self._body, name=self._name, daemon=True).start()
 
     def advance(self, run: Run) -> None:
-        """Go on until the segment closes or the function ends (``done``).
+        """Run the function until the segment closes or the function ends (``done``).
 
         Raises the function's error, and ``Abandoned`` if the segment was fenced off.
         """
@@ -91,7 +91,7 @@ class Function(ABC):
                 self._forget()
 
     def unwind(self) -> None:
-        """End the waiting function, since the trial will not go on from here."""
+        """End the waiting function, since the trial will not continue from here."""
         self._released = True
         printing = printing_for(self._run.task.trial)
         self._pass()
@@ -118,7 +118,7 @@ class Function(ABC):
     def send(self, epoch: int, *, closes: bool | None = None) -> bool:
         """Send the report of ``epoch``; return True if the segment closed (see ``Run.epoch``).
 
-        A report that cannot be sent ends the attempt, which could not go on without this epoch.
+        A report that cannot be sent ends the attempt, which could not continue without this epoch.
         """
         report = self.reports[epoch]
         try:
@@ -142,14 +142,14 @@ class Function(ABC):
         """Run the user's function to its end."""
 
     def check(self) -> None:
-        """Raise ``Abandoned`` if the trial must not go on here. End a forked child."""
+        """Raise ``Abandoned`` if the trial must not continue here; in a forked child, end it."""
         forks.end_child()
         if self._released:
             raise Abandoned
         self._run.check()
 
     def wait(self) -> None:
-        """Pass the turn, and return when it comes back. Raises as ``check`` does."""
+        """Pass the turn to the serving thread until it comes back. Raises as ``check`` does."""
         self._mine = False
         self._pause.put(None)
         raised = wait_until(lambda: self._mine, self._turn)
@@ -200,7 +200,7 @@ class PausedFunctions(Generic[F]):
         return self._functions.pop(trial, None)
 
     def put(self, trial: str, function: F) -> None:
-        """Keep a waiting function. The one that has waited longest may be unwound to make room."""
+        """Keep a waiting function; if too many wait, unwind the one that has waited longest."""
         self._functions[trial] = function
         if len(self._functions) > PAUSED_KEPT:
             self._functions.popitem(last=False)[1].unwind()

@@ -6,9 +6,9 @@ Theory of operation. A trainer outlives studies, so a module that it imported ma
 when one of their files has changed. ``__main__`` is the script of a study whose code is sent by
 value.
 
-Libraries may have been imported ahead for the code of others (``tasks.trainer.fork_server``). If a
-folder has a module of the same name, the user's code must get that module, as in a process of its
-own: the library imported ahead is forgotten.
+Libraries may have been imported ahead for the code of other studies
+(``tasks.trainer.fork_server``). If a folder has a module of the same name, the user's code must get
+that module, as in a process of its own. So the library that was imported ahead is forgotten.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Workspace:
     """The user's modules in this process, kept apart by their folders."""
 
     def __init__(self, ahead: Collection[str] = ()) -> None:
-        """Make a workspace; ``ahead`` are the modules that were imported for the code of others."""
+        """Make a workspace; ``ahead`` are the modules that a fork server imported ahead of need."""
         self._ahead = ahead
         self._last = next(reversed(sys.modules))
         self._folder: str | None = None
@@ -51,10 +51,11 @@ class Workspace:
         self._mains: dict[str, ModuleType] = {}
 
     def load(self, study: str, target: str, path: str, digest: str, store: str = "") -> Any:
-        """Return the object that ``refer`` described, loaded once per study and after an edit.
+        """Return the object that ``refer`` described.
 
-        Raises ``BackendError`` if this node's source is missing or differs, or ``store`` lacks the
-        code that is sent by value. Raises ``TrialFailed`` (``code`` or ``exit``) if loading fails.
+        It is loaded once, and again for another study after an edit. Raises ``BackendError`` if
+        this node's source is missing or differs, or ``store`` lacks the code that is sent by value.
+        Raises ``TrialFailed`` (``code`` or ``exit``) if loading fails.
         """
         self._enter(path)
         if study != self._study:
@@ -71,7 +72,7 @@ class Workspace:
         return objects[target, digest]
 
     def enter_again(self, path: str, digest: str) -> None:
-        """Make modules importable again as when the code with this digest was loaded from ``path``.
+        """Restore the modules as they were when the code with this digest was loaded from ``path``.
 
         Other code may have been loaded, or run, meanwhile.
         """
@@ -118,7 +119,7 @@ class Workspace:
                 del sys.modules[name]
 
     def _forget_edited(self, folder: str) -> None:
-        """Forget all modules of the folder if the file of any has changed since its import."""
+        """Forget all modules of the folder if any module's file has changed since its import."""
         modules = self._modules(folder)
         if not any(self._edited(_file_of(module), folder) for module in modules.values()):
             return
@@ -166,7 +167,7 @@ class Workspace:
 
 
 def _imported(target: str, path: str, digest: str) -> object:
-    """Load code by name. Its script is imported up to the ``optimize()`` given this code."""
+    """Return code by name. Its script is imported up to the ``optimize()`` call with this code."""
     where, _, name = target.rpartition(":")
     script = where.endswith(".py")
     file = Path(where) if script else _source_of(where)
@@ -206,7 +207,7 @@ def _stamp(file: str) -> tuple[int, int]:
 
 
 def _source_of(module: str) -> Path:
-    """Return the source file of ``module`` without running it; its parent packages do run."""
+    """Return the source file of ``module`` without running it. Its parent packages do run."""
     try:
         spec = importlib.util.find_spec(module)
     except ModuleNotFoundError:
