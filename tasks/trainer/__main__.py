@@ -86,8 +86,8 @@ class TrainerProcess:
     def serve(self, at_once: Serve | None = None) -> None:
         """Serve the pipe and never return: the process ends when the pipe closes.
 
-        ``at_once`` serves several runs at once. It is not used for functions, which need no such
-        help.
+        ``at_once`` serves several runs at once. It is not used for functions, which the trainer
+        suspends instead.
         """
         self._pipe.listen()
         self._pipe.say("ready", **self._versions)
@@ -142,7 +142,7 @@ class TrainerProcess:
         finally:
             printing_for("")
             self._pipe.end(work)
-        # Not earlier: while the error is handled, its frames hold what they allocated.
+        # Memory is freed only here: while an error is handled, its frames hold what they allocated.
         if short_of_memory:
             _free_memory()
 
@@ -225,7 +225,7 @@ class TrainerProcess:
 
 
 def _trim_heap() -> None:
-    """Give the free pages that the allocator keeps (``launching.variables.ALLOCATOR``) back."""
+    """Return the allocator's free pages to the system (see ``launching.variables.ALLOCATOR``)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
     if trim is not None:
         trim(0)

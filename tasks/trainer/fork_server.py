@@ -3,12 +3,12 @@
 The launcher process starts it (``app.node.launching.fork_server``), and
 ``tasks.process.fork_server`` describes it. It imports the modules that the contracts need, and the
 libraries that users' code imports, if they are installed and not the user's own. An import that
-starts a thread spoils it: this is reported, and another fork server is started without that import.
-Before a fork no code may start OpenMP's threads, so no tensor is computed here. OpenBLAS would
-start threads as soon as it is loaded: it is told to use one thread here, and the trainer's number
-after the fork.
+starts a thread spoils the fork server: this is reported, and another fork server is started without
+that import. Before a fork no code may start OpenMP's threads, so no tensor is computed here.
+OpenBLAS would start threads as soon as it is loaded: so it uses one thread here, and the trainer's
+number of threads after the fork.
 
-The number of its socket is in ``PENSTOCK_FORK_SERVER_FD``.
+The descriptor of its socket is in ``PENSTOCK_FORK_SERVER_FD``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from . import hooks, variables
 
 #: Modules that a trial of each contract needs.
 MODULES: Mapping[str, Sequence[str]] = {
-    "torch": (".segment", "numpy.random"),  # the latter is loaded when an epoch is seeded
+    "torch": (".segment", "numpy.random"),  # seeding an epoch loads the latter
     "objective": ("..objectives.objective",),
     "epochs": ("..contracts.epoch_function",),
 }
@@ -69,7 +69,7 @@ def _import_module(name: str) -> None:
 
 
 def is_installed(name: str) -> bool:
-    """Return True if the module ``name`` is a library's. Users' own code changes between runs."""
+    """Return True if the module ``name`` belongs to a library: users' own code may change."""
     top = name.partition(".")[0]
     spec = find_spec(top)
     folders = Path(spec.origin).parts if spec is not None and spec.origin is not None else ()
@@ -82,7 +82,8 @@ def become(told: Mapping[str, str], descriptors: Sequence[int]) -> None:
     for target in (1, 2):
         os.dup2(output, target)
     os.close(output)
-    # Not the token for peers, which a program that user code starts must not know.
+    # ``/proc`` must not show the token for peers, which programs that user code starts must not
+    # know.
     mark = {MARK_VARIABLE: told[MARK_VARIABLE]}
     show([*sys.orig_argv[:-1], __package__], os.environ | mark)
     os.environ.update(told)

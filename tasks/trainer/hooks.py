@@ -2,10 +2,10 @@
 
 An extension whose folder has a ``trainer`` module hooks in: ``hook(parts)`` there makes its
 ``Hook``, once for each trainer. ``Segments`` calls the methods of a hook at the points that they
-describe. A hook has only the methods that it needs, and the others cost nothing. Hooks are called
-in the order in which the trainer was told of them. Several trials may be open in one trainer, and
-one of them has the turn. So a hook keeps facts about a trial by the trial's name, or in
-``WarmTrial.notes``.
+describe. A hook overrides only the methods that it needs, and the others cost nothing. Hooks are
+called in the order of the extensions' names in ``variables.EXTENSIONS``. Several trials may be open
+in one trainer, and one of them has the turn. So a hook keeps facts about a trial by the trial's
+name, or in ``WarmTrial.notes``.
 
 An extension with a ``serving`` module may decide which work is done when (``Serve``).
 """
@@ -43,7 +43,8 @@ class Parts:
 
     #: The node's folder for data that can be computed again; None if nothing is kept in files.
     kept: Path | None
-    #: A function from the bytes kept in memory in addition to trials to the most that may be kept.
+    #: Function that returns the most bytes that may be kept in memory in addition to trials, given
+    #: the bytes that are kept now.
     capacity: Callable[[int], int]
     #: Brings members of gangs together.
     handler: RendezvousHandler
@@ -61,8 +62,8 @@ class Serve(Protocol):
     ) -> NoReturn:
         """Do ``first`` before all work in the ``inbox``.
 
-        ``handle`` does the work. ``resumed`` restores the settings of a run that goes on after
-        others.
+        ``handle`` does the work. ``resumed`` restores the settings of a run that continues after
+        other runs had their turns.
         """
 
 
@@ -72,10 +73,10 @@ class Maker(Protocol):
     def initial(
         self, task: SegmentTask, code: type[TorchTrainable], device: torch.device | None = None
     ) -> Training:
-        """Make a trial before its first epoch. With ``device``, it is only to be estimated."""
+        """Return a trial before its first epoch. With ``device``, it is only to be estimated."""
 
     def first_examples(self) -> dict[int, Any]:
-        """Return the first example of each loaded data set that is read one by one, by its id."""
+        """Return the first example of each loaded set that is read one by one, by the set's id."""
 
     def read_for(self, data: Dataset[Any]) -> dict[str, Any] | None:
         """Return the parameters that were read to make this training data; None if not known."""
@@ -91,7 +92,7 @@ class Loaded:
     data: Data
     #: The device on which the trial is trained.
     device: torch.device
-    #: False if only shapes are of interest.
+    #: False if the trial is only to be estimated, so that only shapes are of interest.
     kept: bool
     #: True if more data may be kept in memory.
     in_memory: bool
@@ -143,13 +144,14 @@ class Epoch:
     """An epoch of a segment: how it is trained, and later its results."""
 
     segment: Segment
-    #: Counts from 1.
+    #: The epoch's number, counted from 1.
     number: int
     #: A function that is called before each step.
     tick: Tick
-    #: True if the epoch is measured, so that no other trial may be trained in its steps.
+    #: True if the epoch is measured, so that no other trial may be trained together with its steps.
     measured: bool = False
-    #: Its metrics, its seconds of training and evaluation, and its joules (None: not measured).
+    #: The epoch's metrics, its seconds of training and evaluation, and its joules (None if not
+    #: measured).
     metrics: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
     joules: float | None = None
@@ -166,34 +168,34 @@ class Hook:
     """
 
     def data(self, loaded: Loaded) -> Data | None:
-        """Return the form in which a trial reads its code's data; None: the data as it is."""
+        """Return the form in which a trial reads its code's data; None for the data as it is."""
 
     def made(self, task: SegmentTask, training: Training, *, kept: bool) -> None:
         """Called when a trial was made, before its first epoch. ``kept``: see ``Loaded``."""
 
     def origin(self, beginning: Beginning) -> dict[str, Any] | None:
-        """Return the state from which a forked trial starts; None if a durable state has it."""
+        """Return the state from which a forked trial starts; None to load it from the store."""
 
     def resumed(self, segment: Segment) -> None:
         """Called after the trial was made or resumed in memory.
 
-        The trial's metrics that training does not change are checked against constraints later.
+        Only after this, the trial's fixed metrics are computed and checked against constraints.
         """
 
     def before(self, segment: Segment) -> None:
-        """Called before the segment's first epoch. The time does not count as an epoch's."""
+        """Called before the segment's first epoch. The time it takes counts for no epoch."""
 
     def before_epoch(self, epoch: Epoch) -> None:
         """Called before each epoch. It may change ``epoch``."""
 
     def run_epoch(self, epoch: Epoch) -> Result | None:
-        """Train and evaluate the epoch as ``loop.run_epoch`` does; None if that is to do it."""
+        """Train and evaluate the epoch in place of ``loop.run_epoch``; None if that is to do it."""
 
     def after_epoch(self, epoch: Epoch, result: Result) -> None:
-        """Called when an epoch is trained and evaluated. Its metrics are not checked yet."""
+        """Called when an epoch was trained and evaluated. Its metrics are not checked yet."""
 
     def report(self, epoch: Epoch) -> None:
-        """Add to the values of the epoch's report. It is sent next, which may end the attempt."""
+        """Add to ``epoch.values``. The epoch's report is sent next, which may end the attempt."""
 
     def forget(self, trial: str) -> None:
         """Drop the data kept about a trial that is not in memory any more."""

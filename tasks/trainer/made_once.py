@@ -77,9 +77,10 @@ class MadeOnce:
         make: Callable[[], Any],
         of: Data | None = None,
     ) -> Any:
-        """Return the object made for a trial that read the same, or make one with ``make``.
+        """Return the value made for a trial with the same reads, or a new one from ``make``.
 
-        Attributes that making it set on the earlier trial's object are set on ``code``, too.
+        Attributes that making the value set on the earlier trial's object are set on ``code``, too.
+        A value of None is not kept. ``of`` is the data for which the value is made.
         """
         for each in self._objects:
             if each.maker is type(code) and each.of is of and reads.agree_with(each.read):

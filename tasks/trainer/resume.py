@@ -1,13 +1,14 @@
 """The state from which a segment starts: found in memory or in a store, or computed again.
 
-The state after epoch ``first`` - 1 is taken from memory if the trial is warm, or another trial with
-the same state is; else from the memory of a trainer that has it, else from the newest checkpoint
-that loads, else from initialisation. Missing epochs are replayed. An epoch's bits are a function of
-the trial, so all ways lead to the same state. Its hash is compared with the ledger's before
-anything new is computed, except for a state from a trainer's memory, whose hash is already known.
+The state after epoch ``first`` - 1 comes from the first of these sources that has it: the memory of
+this trainer, which may hold the trial or another trial with the same state; the memory of another
+trainer; the newest checkpoint that can be read; initialisation. Epochs that the source lacks are
+replayed. An epoch's bits are a function of the trial, so all ways lead to the same state. Its hash
+is compared with the ledger's before anything new is computed, except for a state from a trainer's
+memory, whose hash is already known.
 
-In a gang, rank 0's state is the trial's. If a member's state differs the segment ends, and the next
-segment begins by transferring rank 0's state.
+In a gang, rank 0's state is the trial's. If another member's state differs, the segment ends, and
+the next segment begins by transferring rank 0's state.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Resumption:
         *,
         hooks: Hooks,
     ) -> None:
-        """Make it for the trainer that other trainers find by ``identity``."""
+        """Hold the sources of the trainer that other trainers find by ``identity``."""
         self._identity = identity
         self._warm = warm
         self._copies = copies
@@ -67,9 +68,10 @@ class Resumption:
     def before(self, run: Run, code: type[TorchTrainable]) -> WarmTrial:
         """Return the trial after epoch ``first`` - 1 with the hash that the ledger expects.
 
-        The state comes from here, else from the trainer that computed it, else from another member,
-        else from a checkpoint. Epochs still missing are replayed, by all members together. Raises
-        ``Lost`` if they may not be replayed, since the state may be found elsewhere or later.
+        The state comes from this trainer, else from the trainer that computed it, else from another
+        member, else from a checkpoint. Epochs that are still missing are replayed, by all members
+        together. Raises ``Lost`` if they may not be replayed, since the state may be found
+        elsewhere or later, and ``TrialFailed`` (diverged) if the replayed state has another hash.
         """
         task = run.task
         before = task.first - 1
@@ -80,7 +82,8 @@ class Resumption:
             warm.training.reshape(System(task.system))
             warm.signature = determinism.signature(warm.training)
         if warm is None or warm.training.epoch > before:
-            # Nothing is here, or a fenced-off attempt went further than what was accepted.
+            # The trial is not in memory, or a fenced-off attempt trained it further than was
+            # accepted.
             warm = self._fresh(task, code)
         if warm.training.epoch < before:
             self._begin(warm, run, code)
@@ -96,7 +99,7 @@ class Resumption:
         training.turn = run.turn
         if training.epoch == before and warm.state_hash == task.expect:
             return warm
-        # A forked trial has epochs that it inherited: these can never be replayed.
+        # The epochs that a forked trial inherited can never be replayed.
         replayable = before if task.exactness == "statistical" else task.origin
         if training.epoch < replayable:
             why = "; ".join(run.passed_over)
@@ -124,10 +127,10 @@ class Resumption:
         return warm
 
     def _meet(self, run: Run, warm: WarmTrial, code: type[TorchTrainable]) -> WarmTrial:
-        """Join the segment's gang. All members then have the newest state of any member."""
+        """Join the segment's gang; return the trial in the newest state that any member has."""
         task, members = run.task, run.members
         rendezvous = self._handler.begin(members, task.fence, run.check)
-        self._warm.put(task.trial, warm)  # so that the others can have it
+        self._warm.put(task.trial, warm)  # so that other members can fetch its state
         own_machine = machine_of(warm.signature)
         values = rendezvous.exchange("epoch", [warm.training.epoch, own_machine])
         epochs, machines = [epoch for epoch, _ in values], [machine for _, machine in values]
@@ -150,7 +153,7 @@ class Resumption:
         return warm
 
     def _begin(self, warm: WarmTrial, run: Run, code: type[TorchTrainable]) -> None:
-        """Start from a state that this trainer has: another trial's, or a hook's at the origin."""
+        """Load a state that this trainer has: an equal trial's, or a hook's at the origin."""
         before = run.task.first - 1
         if run.task.expect:
             self._load_copy(warm, run.task, before)
@@ -158,7 +161,7 @@ class Resumption:
             self._inherit(warm, run, code)
 
     def _inherit(self, warm: WarmTrial, run: Run, code: type[TorchTrainable]) -> None:
-        """Start from the state that a hook has for a forked trial before its origin."""
+        """Load the state that a hook has for a forked trial that has not reached its origin yet."""
         training, task = warm.training, run.task
         if training.epoch < task.origin:
             beginning = Beginning(run, code, training, self, self, self._identity)
@@ -166,7 +169,7 @@ class Resumption:
                 training.inherit(state, task.origin)
 
     def _load_copy(self, warm: WarmTrial, task: SegmentTask, epoch: int) -> None:
-        """Start from the state of a trial that was equal until ``epoch``, if it is here."""
+        """Load the state of a trial that was equal until ``epoch``, if this trainer has it."""
         with self.lend(state_name(task.trial, task.expect), epoch) as state:
             if state is None:
                 return
@@ -181,7 +184,7 @@ class Resumption:
 
     @contextmanager
     def lend(self, name: str, epoch: int) -> Iterator[dict[str, Any] | None]:
-        """Lend a state as ``WarmTrials.lend`` does, but from the copies, too."""
+        """Lend a state as ``WarmTrials.lend`` does, but search the copies first."""
         copied = self._copies.find(name.partition("/")[2], epoch)
         with nullcontext(copied) if copied else self._warm.lend(name, epoch) as state:
             yield state
@@ -194,11 +197,14 @@ class Resumption:
         source: str,
         epoch: int,
     ) -> WarmTrial:
-        """Fetch the trial's state after ``epoch`` from ``source``, or keep an earlier one."""
+        """Return the trial with the state after ``epoch`` from trainer ``source``, if that has it.
+
+        If the transfer fails, return the trial as before its first epoch.
+        """
         training, task = warm.training, run.task
         expect = task.expect if epoch == task.first - 1 else ""
         name = state_name(task.trial, expect)
-        self._warm.drop(task.trial)  # while it is overwritten it is not the state of any epoch
+        self._warm.drop(task.trial)  # while a state is overwritten, it is that of no epoch
         try:
             state = peers.fetch(source, name, epoch, into=training.state())
             if state is not None:
@@ -218,7 +224,7 @@ class Resumption:
     def initial(
         self, task: SegmentTask, code: type[TorchTrainable], device: torch.device | None = None
     ) -> Training:
-        """Make the trial as before its first epoch. Its data is shared with other trials.
+        """Return the trial as before its first epoch. Its data is shared with other trials.
 
         It is on ``device``, by default this trainer's. If ``device`` is given, the trial is only to
         be estimated.
@@ -278,7 +284,7 @@ class Resumption:
 
 
 def _fits(parent: ParentRef, task: SegmentTask) -> bool:
-    """Return True if a checkpoint may be the trial's: just before the segment, hashes must agree.
+    """Return True if a checkpoint may be the trial's: right before the segment, hashes must agree.
 
     No hash is expected of the state that a forked trial inherits: it becomes this trial's first
     state.

@@ -47,10 +47,10 @@ class Segments:
         *,
         extensions: Sequence[str] = (),
     ) -> None:
-        """Make the segments of a trainer that others know by ``identity`` and reach at ``listen``.
+        """Serve the trainer that other trainers know by ``identity`` and reach at ``listen``.
 
         ``kept``: the node's folder for data that can be computed again and does not fit into
-        memory. ``extensions`` are the names of those that hook in.
+        memory. ``extensions`` are the names of the extensions that hook in.
         """
         compiler.defer()
         self._pipe = pipe
@@ -68,7 +68,7 @@ class Segments:
         peers.PeerServer(listen, self._handler.token, lend, store_port).start()
 
     def run(self, run: Run, code: object) -> None:
-        """Train the segment's epochs, each reported as it ends, or measure its widths.
+        """Train the segment's epochs, and report each as it ends; or measure the segment's widths.
 
         Raises ``Abandoned``, ``Lost``, ``BackendError`` (``MachineMismatch``, or the store of a
         statistical trial cannot be reached), ``TrialFailed`` and any error of the user's code. The
@@ -190,7 +190,7 @@ class Segments:
         self._forget(trial)
 
     def forget_study(self, study: str) -> None:
-        """Forget a study that is over: no trial starts from a copied state of it any more."""
+        """Forget a study that has ended: no trial will start from a copied state of it."""
         self._copies.drop(study)
         self._hooks.study_over(study)
 

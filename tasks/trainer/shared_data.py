@@ -2,7 +2,7 @@
 
 Theory of operation. ``data()`` is called once for each distinct set of the parameters that it and
 ``__init__`` read: a trial that would read the same values gets an earlier trial's data. Hooks may
-give trials another form of them (``Hook.data``).
+give trials another form of the data (``Hook.data``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SharedData:
     def __init__(self, hooks: Hooks | None = None, keep: int = 4) -> None:
         self._hooks = hooks or Hooks()
         self._loaded = MadeOnce(keep)
-        #: Other forms of data sets, as long as trials have them.
+        #: Other forms of data sets, kept as long as trials use them.
         self._formed: WeakValueDictionary[int, Dataset[Any]] = WeakValueDictionary()
         #: Data sets with their first examples. The data sets are kept so that no other gets the
         #: same ``id``.

@@ -1,4 +1,4 @@
-"""Copies of trials' states at epochs from which other trials go on in another way."""
+"""Copies of trials' states at epochs from which other trials continue in other ways."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class _Copy(NamedTuple):
 
 
 class StateCopies:
-    """States by their hash. They are dropped with their study, the oldest beyond ``capacity``.
+    """Copies of states by hash, dropped with their study, or as the oldest beyond ``capacity``.
 
-    A trial that misses its copy finds the state in a store, or computes it again.
+    A trial whose copy was dropped loads the state from a store, or computes it again.
     """
 
     def __init__(self, capacity: Callable[[int], int]) -> None:
@@ -30,7 +30,7 @@ class StateCopies:
         self._changing = threading.Lock()
 
     def keep(self, study: str, state_hash: str, epoch: int, state: dict[str, Any]) -> None:
-        """Keep a copy of the state after ``epoch`` of a trial of ``study``, on its own device."""
+        """Keep a copy, on its device, of the state after ``epoch`` of a trial of ``study``."""
         copied = copy_on_device(state)
         with self._changing:
             self._copies[state_hash] = _Copy(study, epoch, copied, state_bytes(copied))

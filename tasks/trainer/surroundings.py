@@ -21,10 +21,10 @@ class Surroundings:
         self.lacking = ""
 
     def enter(self, task: SegmentTask) -> str:
-        """Set the command line and directory of the task's study. Return what is missing, once.
+        """Set the command line and directory of the task's study; return what is missing here.
 
-        A trainer runs the trials of several studies in turn. Within one study its code may change
-        both, as in a script.
+        The result is empty from the second time on for a study. A trainer runs the trials of
+        several studies in turn. Within one study, the code may change both, as in a script.
         """
         surroundings = (task.study, task.argv, task.cwd)
         if surroundings == self._entered:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-#: The number of the socket to the worker.
+#: The descriptor of the socket to the worker.
 FD = "PENSTOCK_TRAINER_FD"
-#: The number of the socket where other trainers reach it.
+#: The descriptor of the socket where other trainers reach this trainer.
 LISTEN = "PENSTOCK_TRAINER_LISTEN"
-#: Its identity, by which other trainers know it.
+#: The trainer's identity, by which other trainers know it.
 IDENTITY = "PENSTOCK_TRAINER_IDENTITY"
-#: The study's environment that it runs in; not set in the worker's own.
+#: The study's environment in which the trainer runs; not set in the worker's own environment.
 ENVIRONMENT = "PENSTOCK_TRAINER_ENVIRONMENT"
 #: The folder of powercap zones; not set if the device's energy is not measured.
 POWERCAP = "PENSTOCK_TRAINER_POWERCAP"
@@ -17,9 +17,9 @@ POWERCAP = "PENSTOCK_TRAINER_POWERCAP"
 SERVING = "PENSTOCK_TRAINER_SERVING"
 #: The node's folder for trainers' data; not set if they keep nothing in files.
 KEPT = "PENSTOCK_TRAINER_KEPT"
-#: The extensions that hook into its segments, separated by commas.
+#: The extensions that hook into the trainer's segments, separated by commas.
 EXTENSIONS = "PENSTOCK_TRAINER_EXTENSIONS"
-#: The number of the fork server's socket to the launcher process.
+#: The descriptor of the fork server's socket to the launcher process.
 FORK_SERVER_FD = "PENSTOCK_FORK_SERVER_FD"
 #: The contracts and modules that the fork server imports ahead of need, separated by commas. The
 #: services pass it on to the launcher process.

@@ -1,6 +1,6 @@
 """Trials in training that stay in a trainer's memory between segments.
 
-A trial that is evicted loses only time: it comes back from its checkpoint or by replay.
+A trial that is evicted loses only time: its state is loaded from a checkpoint, or replayed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class WarmTrial:
 class WarmTrials:
     """The trials in memory. The least recently used are dropped when ``capacity`` is exceeded.
 
-    They belong to the trainer's main thread, which lends them to threads that serve peers.
+    The thread that runs segments takes them and puts them back; threads that serve peers only read
+    them.
     """
 
     def __init__(self, capacity: Callable[[int], int]) -> None:
@@ -65,16 +66,16 @@ class WarmTrials:
         return self._trials.get(trial)
 
     def take(self, trial: str) -> WarmTrial | None:
-        """Remove and return the trial once no thread reads it: in training it is incomplete."""
+        """Remove and return the trial once no thread reads it: in training, it is incomplete."""
         with self._changed:
             self._changed.wait_for(lambda: not self._lent[trial])
             return self._trials.pop(trial, None)
 
     @contextmanager
     def lend(self, name: str, epoch: int) -> Iterator[dict[str, Any] | None]:
-        """Yield the state ``name`` (``state_name``) after ``epoch``, unchanged inside, or None.
+        """Yield the state ``name`` (``state_name``) after ``epoch``, which does not change inside.
 
-        A state of another trial with the same hash will do, too.
+        It may be another trial's state with the same hash. Yield None if there is none.
         """
         trial, _, state_hash = name.partition("/")
 
@@ -136,8 +137,9 @@ def state_name(trial: str, state_hash: str = "") -> str:
 def warm_capacity(held: int = 0) -> int:
     """Return the bytes that warm trials may use, given the bytes ``held`` that they use now.
 
-    They are a quarter of this slot's share of the device, or of the free part of it. On a CPU the
-    device is the memory that the container or control group leaves, shared among its cores.
+    They are a quarter of this slot's share of the device's memory, or of the memory that would be
+    free without warm trials, whichever is less. On a CPU, the memory is that of the container or
+    control group, shared among its cores.
     """
     if torch.cuda.is_available():
         free, total = torch.cuda.mem_get_info()

@@ -1,11 +1,12 @@
 """Measure a width window: the steps of a trial on one device, then on several together.
 
 Theory of operation. Each member makes a copy of the trial, so that no state is touched and none has
-to be sent. Rank 0 measures alone first. So it knows how long the window may take, and the others
-have time to start. Then it announces one width after another (``profiling.costs.width_window``).
-The first ``width`` members form a gang and take a step. If that step is not conclusive, rank 0 lets
-them take some more. Rank 0 ends the window, also if the others do not arrive in time, or if a cut
-shows that other trials want the devices.
+to be sent. Rank 0 measures alone first. So it learns how long the window may take, and the other
+members have time to start. Then it announces one width after another
+(``profiling.costs.width_window``). The first ``width`` members form a gang and take a step. If that
+step does not show that the width is hopeless, rank 0 lets them take more steps. Rank 0 ends the
+window, also if the others do not arrive in time, or if a cut shows that other trials want the
+devices.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _GOES_ON = "goes on"
 
 
 class _TooLate(Exception):
-    """The window's time is over."""
+    """The members have not met in time, or the segment was cut before they met."""
 
 
 def measure_widths(run: Run, make: Callable[[], Training], handler: RendezvousHandler) -> None:
@@ -50,7 +51,7 @@ def measure_widths(run: Run, make: Callable[[], Training], handler: RendezvousHa
                 _follow(run, training, handler, rendezvous)
             run.say("widths", seconds=[], steps=per_epoch, meeting=0.0, met=False)
     except BaseException:
-        for width in task.widths:  # each has a gang of its own
+        for width in task.widths:  # each width has a gang of its own
             handler.leave(run.members[:width])
         handler.leave(run.members)
         raise
@@ -63,7 +64,7 @@ def _lead(
     window = WidthWindow(run.task.widths, math.inf)
     meeting = _Meeting(run, handler, window)
     if passes >= MIN_STEPS and per_epoch >= STEPS:
-        list(time_steps(training, 1, run.check))  # whatever the first step of a process costs
+        list(time_steps(training, 1, run.check))  # not counted: a process's first step takes longer
         for width in window.remaining():
             training.gang = None
             if run.cut or (width > 1 and not meeting.agree(width, training)):
@@ -158,7 +159,7 @@ class _Meeting:
         return goes_on
 
     def end(self) -> None:
-        """Release the other members."""
+        """Release the other members, which wait for the next width."""
         if self.rendezvous is not None:
             self._say(self.rendezvous, 0)
 
@@ -168,6 +169,6 @@ class _Meeting:
 
     def _check(self) -> None:
         self._run.check()
-        met = self.rendezvous is not None  # what they then do together is waited for
+        met = self.rendezvous is not None  # their common work may take longer
         if not met and (self._run.cut or time.monotonic() > self._until):
             raise _TooLate
