@@ -2,7 +2,8 @@
 
 If the loss is a mean over examples, the weighted means of the parts have the same gradient as the
 whole, except for rounding. For a loss that compares the examples of a batch the gradient differs,
-and layers that draw random numbers draw for each part. So micro-batches are not a rounding knob.
+and layers that draw random numbers draw for each part. So ``micro_batch`` is no *rounding* knob
+(``profiling.knobs.knobs``).
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
 
 
 def backward(run: Training, model: nn.Module, batch: Any, size: int, system: System) -> Tensor:
-    """Add the gradients of the mean loss over a batch of ``size`` examples; return it, detached.
+    """Add the gradients of the mean loss over a batch of ``size`` examples; return the loss.
 
-    ``model`` is the trial's or a copy of it. ``system`` is the configuration in force.
+    The loss is detached. ``model`` is the trial's or a copy of it. ``system`` is the configuration
+    in force.
     """
     if system.micro_batches == 1:
         with system.computing(run.device):

@@ -3,7 +3,7 @@
 Theory of operation. A user's data set may draw random numbers (crops, noise). So every read is
 seeded by a key of its own. It draws the same numbers in any process, and the training step after it
 is seeded again. Therefore the number of loader workers, and how far they read ahead, are exact
-knobs. A ``TensorDataset`` is indexed directly: nothing is faster.
+knobs. A ``TensorDataset`` is indexed directly, which is fastest.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Item = tuple[int, "Tensor"]
 
 
 class Batches(Protocol):
-    """Batches that were read already, for several trials."""
+    """Batches that are read once for several trials."""
 
     def get(
         self, data: Dataset[Any], items: Sequence[Item], i: int, read: Callable[[Item], Any]
@@ -119,14 +119,14 @@ def read(
 
 
 def in_memory(data: Dataset[Any]) -> tuple[Tensor, ...] | None:
-    """Return the tensors of a ``TensorDataset``, which need no collation; None for others."""
+    """Return the tensors of a ``TensorDataset``; None for other data sets, which need collation."""
     return data.tensors if type(data) is TensorDataset else None
 
 
 def by_rows(data: Dataset[Any]) -> Callable[[Tensor], tuple[Tensor, ...]] | None:
     """Return a function that reads whole batches; None if examples are read one by one.
 
-    It draws no random numbers.
+    That function draws no random numbers.
     """
     if isinstance(data, Rows):
         return data.rows

@@ -31,7 +31,7 @@ _NO_KERNEL = re.compile(r"^(.*?) does not have a deterministic implementation")
 
 
 def configure(*, deterministic: bool = True) -> None:
-    """Set torch's threads to the device's cores, and its kernels to deterministic ones or any.
+    """Set torch's threads to the slot's cores, and its kernels to deterministic ones or to any.
 
     User code may have changed either. Call this before a segment, and after a trial was made.
     """
@@ -47,8 +47,8 @@ def configure(*, deterministic: bool = True) -> None:
 def enter(task: SegmentTask, device: torch.device | None = None) -> None:
     """Set the process-wide settings of torch as the task's trial needs them.
 
-    ``device`` is given if a segment begins there. Raises ``MachineMismatch`` if it is not the
-    study's kind.
+    ``device`` is given if a segment begins there. Raises ``MachineMismatch`` if the signature there
+    is not the study's.
     """
     configure(deterministic=task.exactness == "bitwise")
     if device is not None:  # before the trial's own system configuration is in force
@@ -145,7 +145,7 @@ def may_differ(task: SegmentTask) -> bool:
 
 
 def check_unchanged(task: SegmentTask, before: str, after: str) -> None:
-    """Raise ``TrialFailed`` if training code changed the signature during its epoch."""
+    """Raise ``TrialFailed`` (inexact) if training code changed the signature during its epoch."""
     if before != after and task.exactness == "bitwise":
         raise TrialFailed(
             "inexact",

@@ -1,8 +1,9 @@
 """An epoch's metrics: the mean of its steps' losses, and means over validation and test data.
 
 Theory of operation. A mean is over examples, whatever the batches are, and is summed in double
-precision, so that it does not depend on how an evaluation is cut. Nothing is read from the device
-before everything has been computed. Evaluation draws from keys of its own and changes no state.
+precision, so that it does not depend on how an evaluation is cut into batches. Nothing is read from
+the device before everything has been computed. Evaluation draws from keys of its own and changes no
+state.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from .training import Training
 
-#: The most losses that are kept before they are summed. Summing one at a time costs 30 us per step.
+#: Number of losses that are kept before they are summed. Summing each at once costs 30 us per step.
 FOLD = 256
 
 
@@ -46,18 +47,18 @@ class MeanLoss:
             losses[:] = [torch.stack(losses).double().sum()]
 
     def value(self, examples: int) -> float:
-        """Return the mean over all that were added, ``examples`` in total."""
+        """Return the mean loss over all batches that were added, ``examples`` examples in total."""
         sums = (n * float(torch.stack(of).double().sum()) for n, of in self._by_size.items())
         return sum(sums) / examples
 
 
 def metered(run: Training, i: int) -> AbstractContextManager[Any]:
-    """Return the context of step ``i`` of an epoch, or batch ``i`` of an evaluation, from 0."""
+    """Return the context that meters step ``i`` of an epoch or batch ``i`` of an evaluation."""
     return nullcontext() if run.meter is None else run.meter.around(i)
 
 
 def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
-    """Return the means over ``data``, in a fixed order. Only validation data adds ``loss``."""
+    """Return the means of the metrics over ``data``, and for validation data that of ``loss``."""
     code, model = run.code, run.model
     examples = length(data)
     names = (run.seed, run.number, run.epoch)
@@ -67,7 +68,7 @@ def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
     keys = [key(f"read {part}", *names, i) for i in share]
     last = run.system.channels_last
     batch_of = read(data, parts, keys, run.device, channels_last=last, batches_of_all=run.batches)
-    seeded = by_rows(data) is None  # each read leaves torch seeded
+    seeded = by_rows(data) is None  # reading example by example seeds torch
     rows: list[tuple[dict[str, Any], int]] = []
 
     seed_phase(run.device, part, *names)

@@ -13,7 +13,7 @@ from .training import Training
 
 
 def fix(training: Training, task: SegmentTask) -> None:
-    """Compute the trial's fixed metrics, unless they are known. In a gang those of rank 0 count.
+    """Compute the trial's fixed metrics, unless they are known. In a gang, rank 0's count.
 
     Raises ``Infeasible`` if they exceed a constraint, UsageError for a value that is no number, and
     any error of the user's code.

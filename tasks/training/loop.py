@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from ..contracts.contract import Data, TorchTrainable
 
 CPU = torch.device("cpu")
-#: Called before every step with (epoch, step, steps), from 1. May raise to abandon the epoch.
+#: Function called before every step with (epoch, step, steps), counted from 1. It may raise an
+#: error, which abandons the epoch.
 Tick = Callable[[int, int, int], None]
 
 
@@ -110,7 +111,7 @@ def start(
 
 
 def run_epoch(run: Training, tick: Tick, *, evaluated: bool = True) -> Result:
-    """Train one epoch and evaluate it. ``evaluated`` is false only if a replay discards it."""
+    """Train one epoch and evaluate it. ``evaluated`` is False in replays, which need no metrics."""
     began = run.clock()
     run.begin_epoch()
     metrics = {}
@@ -135,8 +136,8 @@ def run_epoch(run: Training, tick: Tick, *, evaluated: bool = True) -> Result:
 def time_steps(run: Training, steps: int, check: Callable[[], None]) -> Iterator[float]:
     """Run the first ``steps`` steps of an epoch, and yield each step's seconds.
 
-    The state of ``run`` is useless afterwards. ``check`` is called before each step, and may raise.
-    There are no steps if an epoch has fewer.
+    The state of ``run`` is that of no epoch afterwards. ``check`` is called before each step, and
+    may raise. There are no steps if an epoch has fewer.
     """
     batches = batches_of(run)
     if len(batches) < steps:
@@ -154,7 +155,7 @@ def time_steps(run: Training, steps: int, check: Callable[[], None]) -> Iterator
 
 
 def batches_of(run: Training) -> tuple[Tensor, ...]:
-    """Return the examples of each step of the epoch, and seed the epoch's random numbers."""
+    """Return the indices of the examples of each step, and seed the epoch's random numbers."""
     names = (run.seed, run.number, run.epoch)
     seed_phase(run.device, "epoch", *names)
     generator = torch.Generator().manual_seed(key("order", *names))
@@ -183,7 +184,7 @@ def _train(run: Training, tick: Tick) -> float:
                     with metered(run, step):
                         loss = _step(run, gradients)
                 loss_of.add(loss, len(batches[step]))
-                del loss  # it may have much memory (``MeanLoss.add``)
+                del loss  # it may keep much memory (``MeanLoss.add``)
             next(gradients, None)
             window.tick(run.metering)
     return loss_of.value(length(run.data.train))
@@ -200,7 +201,8 @@ def _by_batch(run: Training, batches: tuple[Tensor, ...], window: StepWindow) ->
     """Write the gradients of one whole batch after another to the model; yield each loss."""
     names = (run.seed, run.number, run.epoch)
     steps = range(window.first + 1, window.stop + 1)
-    # All at once: a hash between two steps finds cold caches, 40 us instead of 1. The shard is 0.
+    # All seeds at once: a hash between two steps finds cold caches, and takes 40 us instead of 1.
+    # The shard is 0.
     seeds = [key("step", *names, step, 0) for step in steps]
     parts = batches[window.first : window.stop]
     reads = [key("read", *names, step, 0) for step in steps]
@@ -216,7 +218,7 @@ def _by_batch(run: Training, batches: tuple[Tensor, ...], window: StepWindow) ->
 
 
 def _by_shard(run: Training, batches: tuple[Tensor, ...], window: StepWindow) -> Iterator[Tensor]:
-    """Do as ``_by_batch``, but by the batch's shards: this process's share of them, or all."""
+    """Do as ``_by_batch``, but shard by shard: this process's share of a batch's shards, or all."""
     names = (run.seed, run.number, run.epoch)
     sums = Sums(run.model, run.gang, loose=run.statistical)
     steps = range(window.first + 1, window.stop + 1)
@@ -242,7 +244,7 @@ def _by_shard(run: Training, batches: tuple[Tensor, ...], window: StepWindow) ->
 def _shares(
     run: Training, batches: tuple[Tensor, ...], window: StepWindow
 ) -> Iterator[tuple[Any, int]]:
-    """Return the shards that this process has, batch after batch, in the order of reading."""
+    """Return the shards that this process has, batch after batch, each with its size."""
     examples, keys = [], []
     for step in range(window.first, window.stop):
         parts = cut(len(batches[step]), run.shards, run.batch_size)

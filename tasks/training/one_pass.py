@@ -12,10 +12,10 @@ these tensors, and would be the same function again:
 
 A call may also have effects that none of this shows, such as an item added to a list outside of the
 modules. So for the first batch of a trial the loss is computed in both ways. If the bits differ, or
-all these checks take longer than a pass, the trial has both passes from then on. If the bits are
-equal, the process compares no more trials of this code whose models are built alike and whose
-hyperparameters differ only in floating-point numbers: a first batch may be all of the validation
-data, and most trials of a search are trained for few epochs.
+all these checks take longer than a pass, both passes are computed for the trial from then on. If
+the bits are equal, the process compares no more trials of this code whose models are built alike
+and whose hyperparameters differ only in floating-point numbers: a first batch may be all of the
+validation data, and most trials of a search are trained for few epochs.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from ..contracts.contract import TorchTrainable
 from ..system.unchanged import unchanged
 from .seeding import generators
 
-#: The attributes of every module, but for its mode.
+#: Names of the attributes that every module has, except for its mode.
 _COMMON = frozenset(vars(nn.Module())) - {"training"}
-#: Containers that are looked into.
+#: Types of containers whose items are compared.
 _CONTAINERS = (list, tuple, set, frozenset, dict)
-#: Arguments besides tensors with which an output is kept.
+#: Types of arguments, in addition to tensors, with which an output may be kept.
 _VALUES = (int, float, str, type(None))
-#: The kinds of trials of each class for which both ways gave the same bits; and the most of a
-#: class.
+#: For each class, the kinds of trials (``_kind``) for which both ways gave the same bits; and the
+#: most kinds that are kept for a class.
 _EQUAL = WeakKeyDictionary[type[TorchTrainable], set[Hashable]]()
 _MOST = 256
 
@@ -55,7 +55,7 @@ class OnePass:
         self._equal, self._kind = _EQUAL.setdefault(type(code), set()), _kind(code, model)
         #: False if two passes are needed, or the code takes only one anyway.
         self._may = type(code).metrics is not TorchTrainable.metrics
-        #: True once both ways have given the same bits.
+        #: True once both ways have given the same bits, for this trial or another one of its kind.
         self._compared = self._kind in self._equal
         #: The output of the last call in ``metrics``, and the state seen after it.
         self._kept_pass: tuple[Tensor, list[Any]] | None = None
@@ -91,7 +91,7 @@ class OnePass:
         return {**values, "loss": loss}
 
     def _loss_of_kept(self, code: TorchTrainable, batch: Any) -> Tensor | None:
-        """Return the loss by the kept output, without side effects; None if it is not used."""
+        """Return the loss from the kept output, without side effects; None if that was not used."""
         with unchanged(self.model), suppress(Exception):  # user code may need the pass
             loss = _copied(code.loss(self.model, batch))
             return loss if self._was_returned else None
@@ -121,7 +121,7 @@ class OnePass:
                 self._was_returned = True
                 return output
             return forward(*args, **named)
-        kept_pass = None  # frees its memory for the pass
+        kept_pass = None  # frees the kept output's memory for the pass
         began = perf_counter()
         before = self._state_of(inputs)
         passing = perf_counter()
@@ -136,13 +136,13 @@ class OnePass:
 
     def _is_same(self, before: list[Any], given: list[Any], *output: Tensor) -> bool:
         now = self._state_of(given, *output)
-        with suppress(Exception):  # user classes need not compare
+        with suppress(Exception):  # users' classes may not be comparable
             return now is not None and _same(before, now)
         return False
 
     def _state_of(self, given: list[Any], *output: Any) -> list[Any] | None:
         """Return all that a call depends on and could change; None if it is no plain call."""
-        with suppress(Exception):  # of tensors without memory, for instance
+        with suppress(Exception):  # tensors without memory raise an error, for example
             tensors = [each for each in (*given, *output) if not isinstance(each, _VALUES)]
             plain = all(_is_plain(each) for each in tensors) and not _is_hooked(self.model)
             training = any(module.training for module in self.model.modules())
@@ -151,7 +151,7 @@ class OnePass:
         return None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """Return the forward of a copy of the model that is made meanwhile."""
+        """Return the ``forward`` of the copied model, if user code copies the model meanwhile."""
         return types.MethodType(type(self.model).forward, memo.get(id(self.model), self.model))
 
     def __reduce__(self) -> Any:

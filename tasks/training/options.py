@@ -1,15 +1,16 @@
-"""Sets options of the user's optimiser, such as ``lr``, when a piece of that name enters.
+"""Set options of the user's optimiser, such as ``lr``, when a piece of that name comes into force.
 
-Theory of operation. A hyperparameter with later pieces sets the option of its name in all parameter
-groups. The user's code applies the first piece: nothing is set before a later one enters. Between
-two pieces nothing is set either. So a trial that is resumed has the options of its optimiser's
-state. Only a trial that goes on from another trial's state has options that its own code made from
-the first pieces, and is given those in force.
+Theory of operation. A hyperparameter that changes by ``Steps`` consists of pieces, each in force
+from some epoch on. Its later pieces set the option of its name in all parameter groups. The user's
+code applies the first piece: nothing is set before a later one comes into force, nor between two
+pieces. So a trial that is resumed has the options of its optimiser's state. Only a trial that
+continues from another trial's state has options that its own code made from the first pieces, so it
+is given those in force.
 
 This is right only if the groups had the first piece's value unchanged. With another value (a
 multiple, a rate by layer) only the user knows what a later piece should become. A schedule of
-torch's on the same option would undo what a piece sets, and the piece what the schedule sets. Both
-cases are refused before the first step.
+torch's on the same option would undo what a piece sets, and the piece would undo what the schedule
+sets. Both cases are refused before the first step.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def check_options(params: Mapping[str, Any], optimizer: Optimizer, schedule: Any
 
 
 def set_options(optimizer: Optimizer, values: Mapping[str, Any]) -> None:
-    """Set those of ``values`` that are options of a parameter group there."""
+    """Set each of ``values`` in the parameter groups that have an option of its name."""
     for group in optimizer.param_groups:
         group.update({name: value for name, value in values.items() if name in group})
 

@@ -21,7 +21,7 @@ class OpenChoice(NamedTuple):
 
     candidates: Sequence[Any]
     layers: Sequence[Choosing]
-    #: The modules that only this candidate has, over all layers, by candidate; empty if there are
+    #: For each candidate, the modules of all layers that no other candidate has; empty if there are
     #: none.
     modules: Sequence[Sequence[nn.Module]] = ()
     #: True if each candidate has all modules of the one before it.
@@ -33,7 +33,7 @@ class Paths:
 
     def __init__(self, choices: Sequence[OpenChoice]) -> None:
         self.choices = choices
-        #: The fixed path, as the candidate's number for each choice; None if one is drawn.
+        #: The fixed path, as the candidate's number for each choice; None if a path is drawn.
         self.held: Sequence[int] | None = None
 
     def __call__(self, model: object, inputs: object) -> None:
@@ -43,7 +43,7 @@ class Paths:
 
     def _at_random(self) -> list[int]:
         with unset_fake_temporarily():  # an estimate of memory has no values
-            # Modulo so few candidates it is uniform but for 1 part in 10**17.
+            # With few candidates, the remainder is uniform except for 1 part in 10**17.
             numbers = torch.randint(2**62, (len(self.choices),), device="cpu").tolist()
         return [n % len(each.candidates) for n, each in zip(numbers, self.choices, strict=True)]
 

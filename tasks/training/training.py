@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Meter(Protocol):
-    """Measures an epoch from within."""
+    """Measures an epoch while it is trained and evaluated."""
 
     @property
     def recording(self) -> bool:
@@ -53,17 +53,17 @@ class Training:
 
     code: TorchTrainable
     data: Data
-    #: On ``device``.
+    #: The model, which is on ``device``.
     model: nn.Module
     optimizer: Optimizer
-    #: LRScheduler | None; torch's own types for it differ between versions.
+    #: An ``LRScheduler`` or None. torch's own types for it differ between versions.
     schedule: Any
     #: Examples per step, over all shards.
     batch_size: int
     device: torch.device
     #: The study's seed.
     seed: int
-    #: The number in the keys of its random numbers (``SegmentTask.key_number``).
+    #: The number in the keys of the trial's random numbers (``SegmentTask.key_number``).
     number: int
     #: Number of shards into which each batch is cut, 1 or more.
     shards: int = 1
@@ -77,7 +77,7 @@ class Training:
     #: A function called instead of training an epoch, with this object and the function to call
     #: before each step (``loop.Tick``); None to train the epoch.
     instead: Callable[[Training, Callable[[int, int, int], None]], None] | None = None
-    #: Its hyperparameters, some of which may change with the epoch.
+    #: The trial's hyperparameters, some of which may change with the epoch.
     pieces: Pieces = field(default_factory=lambda: Pieces({}))
     #: The trial's own system configuration.
     system: System = field(default_factory=System)
@@ -85,11 +85,12 @@ class Training:
     windows: list[StepWindow] = field(default_factory=list)
     #: Calls of operators by family, counted in one step if this is not None.
     counts: dict[str, int] | None = None
-    #: Measures the next epoch from within if this is not None.
+    #: The meter of the next epoch; None if the epoch is not measured from within.
     meter: Meter | None = None
-    #: The trial's part of the trainer's time; None if it has all of the time.
+    #: The trial's turns, if the trainer's trials take turns; None if it has all of the trainer's
+    #: time.
     turn: Passing | None = None
-    #: The batches that are read once for several trials; None if it reads for itself.
+    #: The batches that are read once for several trials; None if the trial reads for itself.
     batches: Batches | None = None
     #: Lets metrics and loss share a forward pass in validation; None before the first.
     one_pass: OnePass | None = None
@@ -100,15 +101,15 @@ class Training:
 
     @property
     def clock(self) -> Callable[[], float]:
-        """A clock (seconds) that stands still while others have their turns."""
+        """A clock (seconds) that stands still while other trials have their turns."""
         return time.perf_counter if self.turn is None else self.turn.clock
 
     def pass_turn(self, *, training: bool) -> None:
-        """Let other trials have their turns, between two steps of training or evaluation.
+        """Let other trials have their turns if this trial's is over. Called between two steps.
 
         The next training step would drop the gradients of the last one unused, so they are dropped
-        now and need no memory meanwhile. While memory is recorded, for the whole process, no other
-        trial has a turn.
+        now and need no memory meanwhile. While a meter records the memory of the whole process, no
+        other trial gets a turn.
         """
         turn = self.turn
         if turn is None or not turn.is_over() or (self.meter is not None and self.meter.recording):
@@ -120,12 +121,12 @@ class Training:
     def begin_epoch(self) -> None:
         """Begin the next epoch: hyperparameters that change by ``Steps`` come into force."""
         self.pieces.begin(self.epoch)
-        if self.epoch:  # from the start on the options are what the user's code has made them
+        if self.epoch:  # before the first epoch, the options are as the user's code has made them
             set_options(self.optimizer, entering(self.pieces.all, self.epoch))
         self.epoch += 1
 
     def state(self) -> dict[str, Any]:
-        """Return the state after ``epoch``: live tensors, to be copied before training goes on."""
+        """Return the state after ``epoch``: live tensors, which the next epoch changes."""
         return {
             "model": dict(self.model.state_dict()),
             "optimizer": self.optimizer.state_dict(),
@@ -146,7 +147,7 @@ class Training:
         self.epoch = epoch
 
     def inherit(self, state: dict[str, Any], epoch: int) -> None:
-        """Go on from another trial's state after ``epoch``, under this trial's hyperparameters.
+        """Take over another trial's state after ``epoch``, under this trial's hyperparameters.
 
         The model and the optimiser's accumulated values (its moments) are the other trial's. The
         options of the optimiser's parameter groups stay this trial's; those that change by
@@ -166,7 +167,7 @@ class Training:
                     setattr(self.schedule, name, state["schedule"][name])
             elif self.schedule is not None:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # that no step of the optimiser came before
+                    warnings.simplefilter("ignore")  # that the optimiser took no step before
                     for _ in range(epoch):
                         self.schedule.step()
         except (RuntimeError, ValueError, KeyError, TypeError) as error:
@@ -179,7 +180,7 @@ class Training:
         self.epoch = epoch
 
     def reshape(self, system: System) -> None:
-        """Go on under another system configuration."""
+        """Change the system configuration, and the model's form if that depends on it."""
         if system_part(self.system).kernels != system_part(system).kernels:
             system.shape(self.model, self.shards)
         self.system = system
