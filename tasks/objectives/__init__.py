@@ -1,1 +1,1 @@
-"""Runs Optuna objectives: the study and the trial that they see, and the history behind both."""
+"""Run Optuna objectives: the study and the trial that they see, and the history behind both."""

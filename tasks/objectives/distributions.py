@@ -1,8 +1,8 @@
 """Distributions as texts, for choices of any kind.
 
 Optuna's JSON has choices of None, bool, int, float and str. A tuple, and a choice that JSON cannot
-hold (a class, a function), gets a form of its own here. A choice that cannot be rebuilt from a text
-becomes an ``OpaqueChoice``, which equals the choice that it stands for.
+hold (a class, a function), have forms of their own here. A choice that cannot be rebuilt from a
+text becomes an ``OpaqueChoice``, which equals the choice that it stands for.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def to_text(distribution: BaseDistribution) -> str:
 
 @lru_cache(maxsize=4096)
 def from_text(text: str) -> BaseDistribution:
-    """Return the distribution in ``text``. Raises ValueError if it holds none."""
+    """Return the distribution in ``text``. Raises ``ValueError`` if the text holds none."""
     if _TUPLE not in text and _OPAQUE not in text:
         return json_to_distribution(text)
     choices = json.loads(text)["attributes"]["choices"]

@@ -5,11 +5,12 @@ holds from now on: a state, values, suggested parameters, intermediate values, a
 be applied twice. ``app.server.optuna_bridge.updates`` makes updates from the ledger and from the
 engine's events; scheduler, trainers and clients share this form.
 
-If a trial of another process has ``sampled`` parameters, its worker sends them ahead. They are
-shown with the running trial until the scheduler's update has them. An attempt that starts over
-drops them, since they may never be accepted.
+Parameters that another process has just sampled for a running trial come ahead of the scheduler's
+updates, in an update with ``sampled`` from that trial's worker. They are shown with the running
+trial until an update of the scheduler has them. They are dropped when the trial stops running,
+since they may never be accepted.
 
-A trial changes by being replaced, so that trials given out before stay as they were.
+A trial is changed by replacing its object, so that trials returned earlier stay as they were.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class History:
             self.trials[number] = _updated(self.trials[number], update)
 
     def _settle(self, number: int, update: Mapping[str, Any]) -> None:
-        """Forget a trial's sampled parameters that ``update`` has, or all if the trial is over."""
+        """Forget a trial's sampled parameters that ``update`` has, or all if it stops running."""
         names = {name for name, _, _ in update.get("suggestions", ())}
         unsettled = {
             name: each for name, each in self._sampled.pop(number).items() if name not in names
@@ -80,7 +81,7 @@ class History:
             self._sampled[number] = unsettled
 
     def take(self, number: int) -> FrozenTrial:
-        """Return a copy of a trial that this process writes from now on.
+        """Return a copy of a trial that only this process writes from now on.
 
         Updates about the trial then only repeat this process's own writes. Writes of an earlier
         attempt in this process count only if updates have them.

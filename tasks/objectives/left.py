@@ -1,8 +1,8 @@
-"""Values that the best trial leaves in names of its script, on their way from the trainer.
+"""Values that the best trial leaves for names of its script: their way from trainer to script.
 
 A complete trial that is the best so far, as far as its trainer knows, pickles the values of the
 slots (``contracts.shared_state``). The pickle becomes a system attribute of the trial, kept as an
-object (``objects``). In the end the script opens the attribute of the best trial.
+object (``objects``). After the study, the script opens the attribute of the best trial.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Left:
     """The slots of an objective whose values its trials leave."""
 
     slots: tuple[Slot, ...]
-    #: Slots that the script did not have. If they cannot be pickled, they are left out.
+    #: Slots that had no value in the script. If their values cannot be pickled, they are left out.
     scratch: frozenset[Slot] = field(default=frozenset(), compare=False)
 
     @property

@@ -4,8 +4,9 @@ Theory of operation. Handlers that a script has set (``logging.basicConfig(filen
 the script's process. So a ``LogPlan`` tells the trainers which loggers have handlers there, and at
 which levels. A trainer collects the records of the trial at work, and writes them with the report
 of each epoch, and at the trial's end, as a system attribute of the trial. So they count under the
-fence of the attempt, and an epoch that is repeated in another attempt uses the same name again. The
-script handles each record once, in the order of acceptance. No other process reads them.
+fence of the attempt, and an epoch that is repeated in another attempt writes the same attribute
+again. The script handles each record once, in the order of acceptance. No other process reads the
+records.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: Prefix of the system attributes that hold records. The epoch follows it.
+#: Prefix of the system attributes that hold records. The number of the epoch follows it.
 KEY = "penstock:log:"
-#: Loggers whose records are not the objective's.
+#: Top-level loggers whose records are not the objective's.
 _NOT_THEIRS = ("optuna", "penstock")
-#: The most characters of records of one epoch, and of one trial: they are in the ledger.
+#: Most characters of records that are kept of one epoch, and of one trial: the ledger holds them.
 MOST_OF_EPOCH, MOST_OF_TRIAL = 1 << 18, 1 << 22
 
 #: A record: logger, level, text, time (seconds), file, line, function, traceback.
@@ -35,7 +36,7 @@ class LogPlan:
 
     #: The levels that the script has set, by logger; the root's name is empty.
     levels: tuple[tuple[str, int], ...]
-    #: The loggers with handlers in the script whose records do not reach the root's.
+    #: The loggers that have handlers in the script, and whose records do not reach the root logger.
     apart: tuple[str, ...]
 
 
@@ -87,8 +88,8 @@ class Collector(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep ``record``, and print it, so that it is in the trainer's log, too.
 
-        A record for which the code has set a handler here is not kept: the code sets that handler
-        wherever it is imported.
+        A record that a handler in this process gets is not kept: the code sets that handler in
+        every process that imports it.
         """
         if record.name.partition(".")[0] in _NOT_THEIRS or self._is_handled(record.name):
             return
@@ -119,13 +120,13 @@ class Collector(logging.Handler):
         return False
 
     def close(self) -> None:
-        """Collect nothing more."""
+        """Stop collecting."""
         for logger in self._loggers:
             logger.removeHandler(self)
         super().close()
 
     def take(self) -> list[Record]:
-        """Return the records since the last call."""
+        """Remove and return the records since the last call."""
         records, dropped = self._records, self._dropped
         if dropped:
             records.append(

@@ -4,7 +4,7 @@ Theory of operation. Each trial's ``objective(trial)`` runs in a thread of its o
 with Optuna's own ``Trial`` over ``TrainerStorage``. Its k-th ``report`` ends epoch k. At the last
 epoch of a segment the thread waits inside ``report`` until the trial's next segment arrives. The
 state of the global random generators is exchanged with the turn (``rng``), so a trial draws the
-same numbers whichever others ran in between.
+same numbers whichever trials ran in between.
 
 Draws and writes of a trial are sent to the worker at once, which sends them on. So they are known
 even if the trial's process crashes next.
@@ -16,8 +16,8 @@ once.
 
 Every message about a trial carries the digest of all draws sent so far, including accepted ones. If
 the draws differ from those that the scheduler has accepted, it refuses the message, and the attempt
-ends. A paused objective sends its unaccepted draws again when it goes on. If an objective's draws
-are not the accepted ones, it is unwound and starts over.
+ends. A paused objective sends its unaccepted draws again when it continues. If an objective's draws
+differ from the accepted ones, it is unwound and starts over.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 Objective = Callable[["ObjectiveTrial"], Any]
 #: A draw in the form of messages: its name, its value, its distribution, its internal value.
 _Draw = tuple[str, Scalar, str, float]
-#: Remark in a trial's story: it is the first one drawn by a sampler that did not begin the study.
+#: Remark in the story of the first trial that is drawn by a sampler which did not begin the study.
 NEW_SAMPLER = (
     "its sampler began again here, with other random numbers: the one that drew earlier trials is"
     " on another slot, or was lost with its trainer"
@@ -107,7 +107,7 @@ class Objectives:
         self._paused.release(trial)
 
     def _study(self, task: SegmentTask, tools: Callable[[], Any] | None) -> TrainerStudy:
-        # Its user may give a study another sampler or pruner between two calls of optimize.
+        # A user may give the study another sampler or pruner between two calls of optimize.
         key = task.study, "" if task.tools is None else task.tools.digest
         if key not in self._studies:
             directions = [StudyDirection[each.upper()] for each in task.directions]
@@ -118,7 +118,7 @@ class Objectives:
             if tools is not None:
                 sampler, pruner, *further = tools()
             study = TrainerStudy(task.study_name, storage, sampler, pruner)
-            if further:  # 0.2 sent none
+            if further:  # version 0.2 sent none
                 study.left, plan = further
                 study.collector = None if plan is None else self._collector(plan)
             self._studies[key] = study
@@ -145,14 +145,14 @@ class RunningObjective(Function):
         self._calls = 0
         self._names_asked: set[str] = set()
         self._logged = 0
-        # What a thread of the objective writes while the trial waits is said when it goes on: until
+        # Writes of the objective's threads while the trial waits are sent when it continues: until
         # then the trial has no attempt that counts.
         self._saying = threading.Lock()
         self._waits = False
         self._unsaid = PendingWrite()
-        # Draws by name, in the form of messages: the accepted ones and what was said since.
+        # Draws by name, in the form of messages: the accepted ones, and those sent since.
         self._draws: dict[str, _Draw] = {}
-        # Attributes that were said, in the form of messages.
+        # Attributes that were sent, in the form of messages.
         self._attributes: list[Mapping[str, Any]] = []
         #: The values that the objective returned; none if it was pruned before it reported one.
         self.returned: list[float] = []
@@ -286,20 +286,21 @@ class RunningObjective(Function):
         return updates
 
     def request(self, kind: str, **body: Any) -> dict[str, Any]:
-        """Return the scheduler's answer to a command. Raises UsageError if it is refused."""
+        """Return the scheduler's answer to a command. Raises ``UsageError`` if it is refused."""
         self._calls += 1
         return self.run.request(kind, {**body, "call": f"{self.run.task.trial}.{self._calls}"})
 
     def suggest(self, name: str, distribution: str) -> Any:
-        """Return the scheduler's value. Raises UsageError if ``name`` is not in the space."""
+        """Return the scheduler's value. Raises ``UsageError`` if ``name`` is not in the space."""
         self._check_space(name)
         self._names_asked.add(name)
         return self.run.suggest(name, distribution)
 
     def told_of(self, name: str) -> bool:
-        """Return True if the scheduler must be told of ``name``, which it did not sample itself.
+        """Return True if the scheduler must be told of parameter ``name``, which it did not sample.
 
-        It knows no distribution of parameters that were enqueued or have only one possible value.
+        It does not know the distributions of parameters that were enqueued, or that have only one
+        possible value.
         """
         if self.run.task.tools is not None:
             return True
@@ -341,7 +342,7 @@ class RunningObjective(Function):
                 self.give_up(error)
 
     def report(self, value: float, step: int) -> None:
-        """End an epoch. Return when the trial may go on."""
+        """End an epoch; return when the trial may continue."""
         self.check()
         run = self.run
         if run.task.tools is None and not isfinite(value):
@@ -351,7 +352,7 @@ class RunningObjective(Function):
         seconds, joules = time.perf_counter() - self._since, run.metering.since(self._energy_mark)
         last = run.task.max_epochs
         if last is not None and epoch > last:
-            return  # all that the strategy compares is there: the objective runs to its return
+            return  # the strategy compares no later epoch: the objective runs to its return
         self.reports[epoch] = Report(metrics, seconds, joules=joules)
         self._write_log(epoch)
         if epoch < run.task.first:
@@ -375,7 +376,7 @@ class RunningObjective(Function):
             rng.restore(states, self._seed)
             self._storage.resume(self.run.task.number, self)
         if self.study.collector is not None:
-            self.study.collector.take()  # of a trial that was given up meanwhile
+            self.study.collector.take()  # drops records of a trial that was given up meanwhile
         with self._saying:
             self._waits = False
             self._say_written()

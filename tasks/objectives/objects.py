@@ -1,4 +1,4 @@
-"""Attributes that are no JSON, such as models: kept in the checkpoint store, opened on demand.
+"""Attributes that JSON cannot hold, such as models: kept in the store, opened on demand.
 
 Theory of operation. Optuna's storage in memory takes any object as an attribute. Here the object is
 pickled where it is set, and its bytes go into the checkpoint store under their SHA-256. Messages
@@ -8,8 +8,8 @@ written the bytes that it names.
 
 Opening an object may run code, so objects are opened only where the user's code runs: in trainers,
 and in the script that submitted the study. All other processes see the placeholder as a text. A
-user's attribute that merely looks like a placeholder is none: real ones begin with a space, which
-JSON made from a value never does. An import takes that space away.
+user's attribute that merely looks like a placeholder is none: a real placeholder begins with a
+space, as JSON made from a value never does. The import of a study removes that space.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from . import typed_json
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-#: The most bytes of one object.
+#: Largest size of one object (bytes).
 LIMIT = 1 << 30
 #: Prefix of the text of a placeholder.
 MARK = ' {"penstock.object": '
@@ -67,7 +67,7 @@ class StoredObject(str):
         return self
 
     def __reduce__(self) -> Any:
-        return str, (str(self),)  # elsewhere it stands for nothing
+        return str, (str(self),)  # in another process it is a plain text
 
 
 def value_of(text: str) -> Any:
@@ -85,8 +85,8 @@ def value_of(text: str) -> Any:
 def keep(store: str, value: Any) -> str:
     """Write ``value`` into the store at this URL, and return the text of its placeholder.
 
-    Raises TypeError if it cannot be pickled or is too large, and BackendError if the store cannot
-    be used.
+    Raises ``TypeError`` if the value cannot be pickled or is too large, and ``BackendError`` if the
+    store cannot be used.
     """
     if not store:
         raise TypeError("there is no checkpoint store for it")
@@ -122,7 +122,8 @@ def _write(store: str, digest: str, content: memoryview) -> None:
 def opened(store: str, stored: StoredObject) -> Any:
     """Return the object that ``stored`` stands for. Call this only where the user's code runs.
 
-    Raises BackendError if its file is missing or damaged, UsageError if it cannot be loaded here.
+    Raises ``BackendError`` if its file is missing or damaged, ``UsageError`` if it cannot be loaded
+    here.
     """
     try:
         files, path = open_store(object_file(store, stored.digest))
@@ -182,7 +183,7 @@ class OpenedAttributes(dict[str, Any]):
     def copy(self) -> dict[str, Any]:
         return self.__copy__()
 
-    # A dict of a class without an ``__iter__`` of its own is copied past all of the above.
+    # ``dict(...)`` bypasses all methods above if the class has no ``__iter__`` of its own.
     def __iter__(self) -> Iterator[str]:
         return super().__iter__()
 

@@ -1,12 +1,12 @@
-"""Opens the optimizer that CMA-ES keeps in attributes of trials, and no other object in its place.
+"""Open the optimiser that CMA-ES keeps in attributes of trials, and no other object in its place.
 
-Theory of operation. Optuna's ``CmaEsSampler`` pickles its optimizer into system attributes of a
+Theory of operation. Optuna's ``CmaEsSampler`` pickles its optimiser into system attributes of a
 trial, and unpickles any value that it finds there. An import brings no such attribute
 (``app.server.optuna_bridge.plain_attributes``), but one of Optuna's storages that a user names (a
 mirrored one, a copied study) may, and it may come from a stranger. So where users' samplers run,
-Optuna's module opens a pickle only if it names classes of optimizers and of their arrays: none of
-these has an effect when it is made. Optuna has no place for such a check, so its module gets this
-module's ``loads`` instead of that of ``pickle``.
+Optuna's module opens a pickle only if it names classes of optimisers and of their arrays: none of
+these has side effects when it is made. Optuna has no place for such a check, so its module gets
+this module's ``loads`` instead of that of ``pickle``.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class _Unpickler(pickle.Unpickler):
 
 
 def loads(content: bytes) -> Any:
-    """Return the optimizer in ``content``. Raises UsageError if the pickle names other classes."""
+    """Return the optimiser in ``content``. Raises ``UsageError`` if it names other classes."""
     return _Unpickler(io.BytesIO(content)).load()
 
 
 def guard() -> None:
-    """Make Optuna's CMA-ES open its optimizers by ``loads`` in this process from now on."""
+    """Make Optuna's CMA-ES open its optimisers by ``loads`` in this process from now on."""
     module: Any = sys.modules.get("optuna.samplers._cmaes")
     if module is not None:  # else no sampler here is CMA-ES
         module.pickle = SimpleNamespace(loads=loads, dumps=pickle.dumps)

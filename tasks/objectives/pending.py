@@ -9,7 +9,7 @@ from typing import Any
 
 from ...base.errors import PenstockError, UsageError
 
-#: Seconds for which a write may wait, to be sent with others.
+#: Seconds for which a write may wait, to be sent together with later ones.
 SEND_AFTER = 0.2
 
 
@@ -29,7 +29,7 @@ class PendingWrite:
             return bool(self._suggestions or self._steps or self._attributes)
 
     def add(self, writing: Mapping[str, Any]) -> None:
-        """Add suggestions and attributes in the form of messages."""
+        """Add suggestions, intermediate values and attributes, in the form of messages."""
         with self._lock:
             self._suggestions += writing.get("suggestions", ())
             self._steps += writing.get("steps", ())
@@ -62,7 +62,7 @@ class PendingWrite:
 
 
 class PendingWrites:
-    """Unsent writes of a process's trials, by trial id. ``send`` sends one to the scheduler."""
+    """Unsent writes of a process's trials, by trial id. ``send`` sends those of one trial."""
 
     def __init__(self, send: Callable[..., None]) -> None:
         self._send = send
@@ -71,7 +71,7 @@ class PendingWrites:
         self._timer: threading.Timer | None = None
 
     def add(self, trial_id: int, writing: Mapping[str, Any]) -> None:
-        """Add to the pending writes of a trial, which are sent soon."""
+        """Add ``writing`` to the pending writes of a trial, which are sent soon."""
         with self._lock:
             self._pending.setdefault(trial_id, PendingWrite()).add(writing)
             self._set_timer()
@@ -106,7 +106,7 @@ class PendingWrites:
 
     def _set_timer(self) -> None:
         if self._timer is None:
-            # Not a daemon: a process that ends has sent what it wrote.
+            # Not a daemon thread, so that a process sends its writes before it ends.
             self._timer = threading.Timer(SEND_AFTER, self.flush_all)
             self._timer.start()
 

@@ -20,11 +20,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 
 class ShownStudy(Protocol):
-    """One study, as of now. Callers may modify its dicts, and its list, but none of its trials."""
+    """A study in its present state. Callers may modify its dicts and its list, but no trial."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The study's name, and others by which it is found."""
+        """The study's name, and other names by which it is found."""
 
     @property
     def directions(self) -> Sequence[StudyDirection]:
@@ -32,7 +32,7 @@ class ShownStudy(Protocol):
 
     @property
     def user_attrs(self) -> dict[str, Any]:
-        """The attributes that its users wrote."""
+        """The attributes that the study's users wrote."""
 
     @property
     def system_attrs(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class ReadSide(BaseStorage):
     Its contents are the studies that the function ``shown`` returns.
     """
 
-    #: The end of the sentence in which a write is refused.
+    #: The end of the sentence by which a write is refused.
     WHERE = "in a storage that is only read"
 
     def __init__(self, shown: Callable[[], Mapping[int, ShownStudy]]) -> None:
@@ -116,7 +116,7 @@ class ReadSide(BaseStorage):
         return studies[study_id]
 
     def _of_trial(self, trial_id: int) -> ShownStudy:
-        """Return the study of a trial: the only one, unless a subclass knows better."""
+        """Return the study of a trial: the only study, unless a subclass overrides this."""
         return self._study(0)
 
     create_new_study = _refused("a new study in this storage")

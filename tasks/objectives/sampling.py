@@ -1,4 +1,4 @@
-"""A sampler of the user's own, in a process next to the scheduler, with questions line by line.
+"""Run a user's sampler in a process next to the scheduler, which asks it questions line by line.
 
 Theory of operation. If the scheduler samples, a sampler of a user's class runs here, cut off from
 the scheduler. The scheduler writes one line of JSON for each question, with all changes of the
@@ -70,7 +70,7 @@ class HostedStudy:
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to one question.
 
-        Raises the sampler's errors, and UsageError for a value outside of its range.
+        Raises the sampler's errors, and ``UsageError`` for a value outside of its range.
         """
         self._take_in(question["updates"])
         for number, state, values in question["ended"]:
@@ -91,7 +91,8 @@ class HostedStudy:
     def _take_in(self, updates: Sequence[Mapping[str, Any]]) -> None:
         for update in updates:
             number, notes = update.get("n"), update.get("system_attrs", ())
-            # Those of a trial that was drawn here are known, and later ones may have replaced them.
+            # Notes with a trial that was drawn here are known, and later notes may have replaced
+            # them.
             if number is not None and number not in self._numbers_seen:
                 self._numbers_seen.add(number)
                 of_study = json.loads(dict(notes).get(STUDY_NOTES, "{}"))
@@ -124,7 +125,7 @@ class HostedStudy:
     ) -> dict[str, Any]:
         """Return the active parameters of a new trial, with those that the user ``fixed``."""
         trial = self._begin(number, attributes({"fixed_params": dict(fixed)} if fixed else {}))
-        _ = trial.relative_params  # drawn now, so that what is noted with them is in the answer
+        _ = trial.relative_params  # drawn now, so that the notes made with them are in the answer
         params: dict[str, Any] = {} if dists else dict(fixed)
         for name, dist in dists.items():
             if _is_active(name, conditions, params):
@@ -141,7 +142,7 @@ class HostedStudy:
     def _begin(self, number: int, system_attrs: Sequence[tuple[str, str]]) -> ObjectiveTrial:
         self._pending.take()
         self._storage.begin(number, self, system_attrs)
-        self._storage.end(number)  # it runs elsewhere
+        self._storage.end(number)  # the trial runs in another process
         self._study.forget_cache()
         self._numbers_seen.add(number)
         trial = self._trials[number] = ObjectiveTrial(self._study, number)
@@ -161,7 +162,10 @@ class HostedStudy:
         return ()
 
     def request(self, kind: str, **body: Any) -> dict[str, Any]:
-        """Keep the sampler's notes on the study, or note that it stops the study."""
+        """Keep the sampler's notes on the study, or note that it stops the study.
+
+        Raises ``UsageError`` for any other command.
+        """
         if kind == "stop":
             self._stopped = True
         elif kind == "annotate":
@@ -171,7 +175,7 @@ class HostedStudy:
         return {}
 
     def keep(self, value: Any) -> str:
-        """Raise TypeError: notes of a sampler are JSON."""
+        """Raise ``TypeError``: a sampler's notes are JSON."""
         raise TypeError("a sampler's notes are JSON")
 
     def open(self, stored: StoredObject) -> Any:
@@ -187,17 +191,17 @@ class HostedStudy:
         return False
 
     def report(self, value: float, step: int) -> None:
-        """Never called: a sampler reports nothing."""
+        """Do nothing. Never called, since a sampler reports nothing."""
 
     def suggest(self, name: str, distribution: str) -> Any:
-        """Never called: the sampler is here."""
+        """Do nothing. Never called, since the sampler is in this process."""
 
     def repeats(self) -> bool:
         """Return False: nothing is reported here."""
         return False
 
     def check(self) -> None:
-        """Do nothing: the trial may always go on here."""
+        """Do nothing: the trial may always continue here."""
 
 
 def _plain(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
@@ -228,7 +232,7 @@ def _load(given: Mapping[str, Any]) -> HostedStudy:
     name = given["name"]
     sampler, _ = _opened(name, given["store"], **given["code"])
     if given["anew"]:
-        sampler.reseed_rng()  # two that draw for one study must not draw the same
+        sampler.reseed_rng()  # two samplers of one study must not draw the same
     return HostedStudy(name, given["directions"], sampler)
 
 
@@ -250,14 +254,14 @@ def _opened(study: str, store: str, *, target: str, path: str, digest: str) -> t
 
 
 def main() -> None:
-    """Load the sampler, then answer line by line until the scheduler has gone."""
+    """Load the sampler, then answer line by line until the scheduler has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     # What the sampler prints goes to the scheduler's log; answers have a pipe of their own.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     lines: SimpleQueue[str] = SimpleQueue()
-    # Read in another thread than the sampler's: one that hangs ends with its scheduler, too.
+    # Another thread reads, so that a process whose sampler hangs ends with its scheduler, too.
     threading.Thread(target=_read, args=(lines,), daemon=True).start()
     study: HostedStudy | None = None
     while True:

@@ -33,10 +33,10 @@ from .write_side import WriteSide
 
 #: Seconds for which the other trials are assumed to be unchanged.
 FRESH = 0.05
-#: The same for a sampler that asks for running trials: it must know the trials that run with its
-#: own.
+#: The same if running trials are asked for: a sampler must know the trials that run together with
+#: its own.
 FRESH_FOR_RUNNING = 0.001
-#: Prefix of the keys of Optuna's artifacts; the attribute's value has an artifact's id.
+#: Prefix of the keys of Optuna's artifacts. The attribute's value has the artifact's id.
 ARTIFACT = "artifacts:"
 
 
@@ -80,11 +80,11 @@ class Uplink(Protocol):
         """Return True if an earlier attempt had more reports accepted than this one has sent."""
 
     def check(self) -> None:
-        """Raise ``Abandoned`` if the running trial must not go on here."""
+        """Raise ``Abandoned`` if the running trial must not continue here."""
 
 
 class TrainerReads:
-    """The study of a trainer as its objectives read it: its history, kept fresh over the link."""
+    """The study as objectives in a trainer read it: its history, kept up to date over the link."""
 
     def __init__(self, name: str, directions: Sequence[StudyDirection]) -> None:
         self.names = (name,)
@@ -101,7 +101,7 @@ class TrainerReads:
         self._synced_at = time.monotonic()
 
     def linked(self) -> Uplink:
-        """Return the link of the running trial. Raises RuntimeError if no trial runs."""
+        """Return the link of the running trial. Raises ``RuntimeError`` if no trial runs."""
         if self.link is None:
             raise RuntimeError("no trial runs here")
         return self.link
@@ -187,11 +187,11 @@ class TrainerStorage(WriteSide):
         self._running = number
 
     def resume(self, number: int, link: Uplink) -> None:
-        """Go on with trial ``number``, which was suspended."""
+        """Continue trial ``number``, which was suspended."""
         self._running, self.reads.link = number, link
 
     def end(self, number: int) -> None:
-        """Let trial ``number`` leave: the scheduler's updates about it count again."""
+        """Stop writing trial ``number`` here: the scheduler's updates about it count again."""
         self.history.leave(number)
         self._uploaded.pop(number, None)
 
@@ -218,7 +218,10 @@ class TrainerStorage(WriteSide):
     def set_trial_state_values(
         self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
     ) -> bool:
-        """End a trial. For the running trial, the objective's return tells the scheduler."""
+        """Set a trial's state and values; return False if the trial cannot be started.
+
+        The scheduler learns the end of the running trial from the objective's return.
+        """
         trial = self._updatable(trial_id)
         if trial_id != self._running:
             if state is TrialState.RUNNING and trial.state is not TrialState.WAITING:

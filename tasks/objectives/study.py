@@ -47,20 +47,21 @@ class TrainerStudy(optuna.Study):
         unbind(sampler)
         guard()
         self.trainer_storage = storage
-        #: The values that its trials hand back to the script; None if there are none.
+        #: The slots whose values the study's trials hand back to the script; None if there are
+        #: none.
         self.left: Left | None = None
-        #: Collects the log records of its trials; None if the script has no handlers.
+        #: The collector of the trials' log records; None if the script has no handlers.
         self.collector: Collector | None = None
         #: The worker's id of the last update of the study's history that was read.
         self.history_read = ""
         self._has_drawn = False
 
     def take_over(self, number: int) -> bool:
-        """Return True if the sampler takes the study over. Call it before a draw for ``number``.
+        """Return True if the sampler takes the study over. Call this before a draw for ``number``.
 
         A sampler takes over if it has drawn nothing yet, but another process has: for an earlier
-        trial, or for this one in an attempt that was lost. It is reseeded then, since two must not
-        draw the same.
+        trial, or for this one in an attempt that was lost. It is reseeded then, since two samplers
+        must not draw the same.
         """
         if self._has_drawn:
             return False
@@ -75,7 +76,7 @@ class TrainerStudy(optuna.Study):
         raise RuntimeError("Nested invocation of `Study.optimize` method isn't allowed.")
 
     def stop(self) -> None:
-        """Start no more trials; trials at work run to their end."""
+        """Have the scheduler start no more trials. Running trials continue to their end."""
         self.trainer_storage.reads.linked().request("stop")
 
     def forget_cache(self) -> None:
@@ -103,12 +104,12 @@ class OwnStudy(optuna.Study):
         return OwnStudy, ()
 
 
-#: The study of the trial that runs in this trainer; none before the first one.
+#: The study of the trial that runs in this trainer; empty before the first trial.
 running: list[TrainerStudy] = []
 
 
 def guard_imports() -> None:
-    """Keep the import of a user's script from optimizing any study, plain Optuna's included."""
+    """Keep the import of a user's script from optimising any study, plain Optuna's included."""
     plain = optuna.Study.optimize
     if plain.__module__ == __name__:
         return
@@ -131,7 +132,7 @@ class ObjectiveTrial(optuna.Trial):
         return same[0] if same else value
 
     def should_prune(self) -> bool:
-        """Ask the pruner. If an earlier attempt went on, and that was accepted, go on as well."""
+        """Return the pruner's answer; False where an earlier attempt continued and was accepted."""
         assert isinstance(self.study, TrainerStudy)
         link = self.study.trainer_storage.reads.link
         return not (link is not None and link.repeats()) and super().should_prune()

@@ -1,4 +1,4 @@
-"""Tuples, and dicts with keys that are no texts, as JSON from which the same values are read.
+"""Tuples, and dicts whose keys are no texts, as JSON from which the same values are read.
 
 JSON itself has neither: a tuple is read as a list, and the key 1 as ``"1"``. Here a tuple is
 ``{"tuple": [...]}``, a dict of any keys ``{"dict": [[key, value], ...]}``, and a list a list. The

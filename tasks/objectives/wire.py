@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .objects import Keep
 
-#: The most characters of an attribute's JSON that a message carries.
+#: Most characters of an attribute's JSON that a message carries.
 LONGEST = MAX_MESSAGE // 2
 
 
@@ -53,8 +53,9 @@ def attribute(key: str, value: Any, keep: Keep | None = None) -> tuple[str, str]
 def user_attribute(key: str, value: Any, keep: Keep | None = None) -> tuple[str, str]:
     """Return a user's attribute that is read back as the same value.
 
-    It is as ``attribute``, but a value that JSON would give back as another one, such as an array,
-    is stored by ``keep``. Without ``keep``, or if it fails, the value is JSON. Raises as
+    A value that JSON gives back unchanged is as in ``attribute``. Tuples, and dicts with other keys
+    than texts, take the form of ``typed_json``. Any other value, such as an array, is stored by
+    ``keep``. Without ``keep``, or if it fails, the value is JSON as in ``attribute``. Raises as
     ``attribute`` does.
     """
     try:
@@ -114,7 +115,7 @@ def _plain(value: Any) -> Any:
 def suggestion(
     name: str, internal: float, distribution: BaseDistribution
 ) -> tuple[str, Any, str, float | str]:
-    """Return a parameter, with ``internal`` in its distribution's internal representation."""
+    """Return a parameter in the form of messages, from its value in Optuna's internal form."""
     value = distribution.to_external_repr(internal)
     return name, scalar_of(value), to_text(distribution), number_text(internal)
 

@@ -35,16 +35,16 @@ class WriteSide(ReadSide):
 
     @abstractmethod
     def _known(self, trial_id: int) -> FrozenTrial:
-        """Return a trial as it is now. Raises KeyError if there is none."""
+        """Return a trial as it is now. Raises ``KeyError`` if there is none."""
 
     @abstractmethod
     def _check_param(
         self, trial: FrozenTrial, name: str, internal: float, distribution: BaseDistribution
     ) -> None:
-        """Raise ValueError if a trial may not have this parameter."""
+        """Raise ``ValueError`` if a trial may not have this parameter."""
 
     def _updatable(self, trial_id: int) -> FrozenTrial:
-        """Return a trial that may be written."""
+        """Return a trial that may be written. Raises ``UpdateFinishedTrialError`` for others."""
         trial = self._known(trial_id)
         if trial.state.is_finished():
             raise UpdateFinishedTrialError(f"trial {trial.number} has ended and stays as it is")
