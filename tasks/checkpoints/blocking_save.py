@@ -10,7 +10,7 @@ from ..process.failure import Lost
 from ..process.pipe import Run
 from .checkpoint import Store, reason
 
-#: The pauses between attempts.
+#: Pauses between attempts (seconds).
 PAUSES = Backoff(first=0.5, longest=10.0)
 
 

@@ -2,8 +2,8 @@
 
 A checkpoint's name is the SHA-256 of its bytes. So a checkpoint written twice is one file, and a
 torn or changed file is detected when it is read. On a local disk the file appears by rename, and is
-synced with its folder. It is read with ``weights_only=True``. Its state must have the hash that the
-ledger has.
+synced with its folder. A checkpoint is read with ``weights_only=True``, and its state must have the
+hash that the ledger has.
 """
 
 from __future__ import annotations
@@ -149,10 +149,10 @@ class Writer:
     """Writes checkpoints in a thread of its own.
 
     ``on_saved(snapshot, uri)`` is called when a checkpoint is durable, ``failed(snapshot, reason)``
-    if it could not be written. Training goes on in that case, and after a loss the trial would be
+    if it could not be written. Training continues in that case; if the trial is lost later, it is
     replayed from an older checkpoint. Only the newest waiting state of a trial is written, since an
-    older one would never be asked for. A store that cannot be opened counts as another failed
-    write: whether a node can reach the store is checked when the node joins.
+    older one would never be asked for. A store that cannot be opened counts as a failed write,
+    since a node's access to the store is checked when the node joins.
     """
 
     def __init__(
@@ -179,8 +179,8 @@ class Writer:
     def due(self, trial: str, mtbf: float) -> bool:
         """Return True if the trial's last checkpoint is older than Young's interval for its cost.
 
-        ``mtbf``: mean seconds between two losses of such an attempt, as the scheduler observed
-        them.
+        ``mtbf`` is the mean time between two losses of such an attempt (seconds), as the scheduler
+        observed them.
         """
         interval = checkpoint_interval(self._costs.get(trial, self._cost), mtbf)
         return time.monotonic() - self._last.get(trial, 0.0) > interval
@@ -215,19 +215,19 @@ class Writer:
             began = time.monotonic()
             try:
                 uri = self.store(snapshot.store).save(snapshot.state, snapshot.epoch)
-            except Exception as error:  # the store is down or full; training goes on
+            except Exception as error:  # the store is down or full; training continues
                 why = reason(error)
                 print(f"checkpoint of {snapshot.trial} failed: {why}", file=sys.stderr)  # noqa: T201
                 self._on_failed(snapshot, why)
                 continue
             self._cost = snapshot.copied + time.monotonic() - began
-            if snapshot.trial in self._last:  # otherwise it has left meanwhile
+            if snapshot.trial in self._last:  # otherwise the trial has left meanwhile
                 self._costs[snapshot.trial] = self._cost
             self._on_saved(snapshot, uri)
 
 
 def reason(error: Exception) -> str:
-    """Return the reason of a failed write in constant words, without file name or credentials."""
+    """Return the reason of a failed write, without the file name and credentials that vary."""
     system_words = isinstance(error, OSError) and error.strerror
     words = system_words or worded(error, str)
     return hide_password(_NAME.sub("…", words)) or type(error).__name__

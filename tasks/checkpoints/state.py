@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def state_hash(state: Any) -> str:
-    """XXH3 (128 bits as 32 hex digits) of a tree of dicts, sequences, tensors and plain values.
+    """Return the XXH3 (32 hex digits) of a tree of dicts, sequences, tensors and plain values.
 
     Hashes are equal exactly when all types, shapes and bits are equal. The order of keys does not
     count, since loading a checkpoint may change it. Raises ``TypeError`` for a value that has no
@@ -92,7 +92,7 @@ def tensors_of(value: Any) -> list[Tensor]:
 
 
 def copy_state(value: Any) -> Any:
-    """Return a deep copy with all tensors on the CPU. Training can go on while it is used."""
+    """Return a deep copy with all tensors on the CPU. Training can continue while it is used."""
     return map_tensors(value, lambda tensor: tensor.detach().to("cpu", copy=True))
 
 
