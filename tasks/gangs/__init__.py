@@ -1,1 +1,1 @@
-"""Several members of one trial: shards, rendezvous, tensors from peer to peer."""
+"""Gangs, whose members train one trial together: shards, rendezvous, and transfers of states."""

@@ -1,4 +1,4 @@
-"""Agreement of a gang's members after an epoch."""
+"""The agreement of a gang's members after an epoch."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def agree(
     joules: float | None,
     epoch: int,
 ) -> tuple[bool, float | None]:
-    """Agree on whether the segment ends after this epoch, and on the joules of all members.
+    """Return True if the segment ends after this epoch, and the joules of all members together.
 
-    Rank 0 decides. All members' states must have the same bits as its state. If they may differ, a
-    difference ends the segment: before the next one the members take over rank 0's state. The
-    joules are None if one member does not know its own.
+    Rank 0 decides on the end. All members' states must have the same bits, else ``TrialFailed``
+    (diverged) is raised. If they may differ, a difference ends the segment, and the members take
+    over rank 0's state before the next one. The joules are None if a member does not know its own.
     """
     reports = gang.collect([[state_hash, closes, joules]])
     hashes = [each for each, _, _ in reports]

@@ -1,9 +1,9 @@
-"""The blocks of a step in buffers that can be sent: one buffer per member, one slot per block.
+"""The blocks of a step in buffers to send: one buffer per member, and in it one slot per block.
 
-A slot holds its tensors ordered by dtype, so that two slots are added in one operation per dtype.
-Each tensor is aligned as an allocator would align it, since kernels may take another path for
-unaligned memory. Besides the sums, a slot holds how many shards used each parameter, and shard 0's
-counters.
+A block is a sum over shards (``tree_sum``). Its slot holds tensors ordered by dtype, so that two
+slots are added in one operation per dtype. Each tensor is aligned as an allocator would align it,
+since kernels may take another path for unaligned memory. In addition to the sums, a slot holds the
+number of shards that used each parameter, and shard 0's counters.
 """
 
 from __future__ import annotations

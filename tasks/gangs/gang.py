@@ -1,9 +1,9 @@
 """A gang: the members that share a trial's shards for some epochs, and how they communicate.
 
 Theory of operation. Every member has the whole trial and takes every step of the optimiser itself.
-A member lacks only the sums over the others' shards. It gathers these once per step, and completes
-the tree of sums as every other member does. So all members hold the same bits after each step, and
-any of them can hand the trial over.
+A member lacks only the sums over the other members' shards. It gathers these once per step, and
+completes the tree of sums as every other member does. So all members hold the same bits after each
+step, and any of them can hand the trial over.
 
 A gang has a process group of its own (gloo between CPUs, NCCL between GPUs), outside torch's global
 one, so that a process may belong to one gang after another. An operation that one member has begun
@@ -53,7 +53,8 @@ class Gang:
         """
         self.rank, self.width = rank, width
         limit = timedelta(seconds=timeout)
-        # The device from which tensors are sent. Those elsewhere are copied there and back.
+        # The device from which tensors are sent. Tensors on other devices are copied to it and
+        # back.
         self._device = torch.device("cpu") if shared else device
         try:
             if self._device.type == "cuda":
@@ -78,7 +79,7 @@ class Gang:
         return split(count, self.width)[self.rank]
 
     def gather(self, everything: Tensor, mine: Tensor) -> None:
-        """Fill ``everything`` with the ``mine`` of all members, by rank. All have the same size."""
+        """Fill ``everything`` with ``mine`` of all members, by rank. All have the same size."""
         if mine.device.type == self._device.type:
             self._wait(lambda: self._group._allgather_base(everything, mine))
             return
@@ -88,7 +89,7 @@ class Gang:
         everything.copy_(gathered)
 
     def collect(self, mine: list[Any]) -> list[Any]:
-        """Concatenate the members' lists of JSON values, by rank."""
+        """Return the members' lists of JSON values as one list, by rank. Raises ``Lost``."""
         text = json.dumps(mine).encode()
         size = torch.tensor([len(text)], device=self._device)
         sizes = size.repeat(self.width)

@@ -31,17 +31,17 @@ from ..process import forks
 from . import tensor_stream
 from .shared_memory import Offer, Ring, accept
 
-#: ``lend(trial, epoch)``: the live state after that epoch, which does not change inside the
-#: context; None if it is not there.
+#: Function ``lend(trial, epoch)``: returns the context of the trial's live state after that epoch,
+#: which does not change inside the context, or of None if the state is not in memory.
 Lend = Callable[[str, int], AbstractContextManager[dict[str, Any] | None]]
 
 #: Seconds that a server waits for a client within a request.
 REQUEST_TIMEOUT = 5.0
 #: Seconds without a request after which a server closes a connection.
 IDLE_TIMEOUT = 600.0
-#: The most bytes of a request, so that a stranger cannot make a server read more.
+#: Most bytes of a request, so that a stranger cannot make a server read more.
 MAX_REQUEST_BYTES = 4096
-#: Number of idle connections that a client keeps.
+#: Most idle connections that a client keeps.
 MAX_IDLE = 16
 #: Seconds to make a connection. The kernel answers, however busy the trainer is. This leaves time
 #: for TCP's second try, so that one lost packet does no harm.
@@ -58,7 +58,7 @@ class PeerServer:
     def __init__(
         self, listen: socket.socket, token: str, lend: Lend, store_port: Callable[[], int]
     ) -> None:
-        """``store_port()`` returns the port of this trainer's rendezvous store, made on demand."""
+        """Serve at ``listen``; ``store_port()`` is the port of this trainer's rendezvous store."""
         self._listen = listen
         forks.keep_from_children(listen)
         self._token = token.encode()
@@ -80,7 +80,7 @@ class PeerServer:
                 if not _listens(self._listen):
                     return
                 print(f"no peer can connect: {error}", file=sys.stderr)  # noqa: T201
-                time.sleep(1.0)  # too many open files: this does not change at once
+                time.sleep(1.0)  # too many files are open, which does not change at once
                 continue
             threading.Thread(
                 target=self._serve, args=(sock,), name="peer-connection", daemon=True

@@ -1,11 +1,11 @@
-"""Lets the members of a gang find each other before a segment, and agree on its start.
+"""Let the members of a gang find each other before a segment, and agree on its start.
 
 Theory of operation. The members' identities come with the segment. Rank 0's trainer has one store
-(torch's ``TCPStore``) for all gangs that it ever leads. The others ask rank 0 for that store's
-port. All values to agree on are written there under the segment's fence, which no other attempt
-has. Each member waits until all have written, and checks meanwhile that the segment is still
-needed. A process group is kept after the segment: making one takes 20 ms, and the next segment
-mostly has the same members. The group is used again only if all of them still have it.
+(torch's ``TCPStore``) for all gangs that it ever leads. The other members ask rank 0 for that
+store's port. All values to agree on are written in that store under the segment's fence, which no
+other attempt has. Each member waits until all have written, and checks meanwhile that the segment
+is still needed. A process group is kept after the segment: making one takes 20 ms, and the next
+segment mostly has the same members. The group is used again only if all of them still have it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..process.failure import Lost
 from . import peers
 from .gang import Gang
 
-#: Number of gangs that stay connected, and of connections to leaders' stores that stay open.
+#: Most gangs that stay connected, and most connections to leaders' stores that stay open.
 GANGS_KEPT = 8
 STORES_KEPT = 16
 #: Seconds that a member waits for the others, which may be loading code and data.
@@ -35,7 +35,7 @@ TIMEOUT = 120.0
 #: Seconds for one exchange with a store.
 STORE_TIMEOUT = 10.0
 
-#: Raises an error if the segment is no longer needed.
+#: Function that raises an error if the segment is no longer needed.
 Check = Callable[[], None]
 
 
@@ -60,18 +60,22 @@ class RendezvousHandler:
         return self._own_store().port
 
     def begin(self, members: tuple[str, ...], fence: int, check: Check) -> Rendezvous:
-        """Meet the other ``members``. Raises ``Lost``, and any error that ``check`` raises."""
+        """Return the rendezvous of ``members``, in the store of rank 0, the leader.
+
+        Raises ``Lost`` if that store cannot be reached, and any error that ``check`` raises.
+        """
         store = self._store_of(members[0], check)
         rendezvous = Rendezvous(self, store, members, members.index(self.identity), fence, check)
         if rendezvous.rank == 0:
-            # The values of the last rendezvous have been read by all, or its segment is over.
+            # The values of the last rendezvous have been read by all members, or its segment has
+            # ended.
             for key in self._led.keys if self._led is not None else ():
                 store.delete_key(key)
             self._led = rendezvous
         return rendezvous
 
     def gang(self, rendezvous: Rendezvous) -> Gang:
-        """Return the gang: the members' earlier gang if all still have it, else a new one."""
+        """Return the members' gang: their earlier one if all still have it, else a new one."""
         gang = self._gangs.pop(rendezvous.members, None)
         values = rendezvous.exchange("gang", [gang is not None, _device_id(self._device)])
         if not all(has_gang for has_gang, _ in values):
@@ -93,7 +97,7 @@ class RendezvousHandler:
         return gang
 
     def leave(self, members: tuple[str, ...]) -> None:
-        """Break up the gang: a member cannot go on, and the others must not wait for it."""
+        """Break up the gang: this member cannot continue, and the others must not wait for it."""
         gang = self._gangs.pop(members, None)
         if gang is not None:
             gang.close()
@@ -188,7 +192,11 @@ class Rendezvous:
         return part
 
     def exchange(self, topic: str, value: Any) -> list[Any]:
-        """Send ``value`` to the members; return all members' values by rank. Once per ``topic``."""
+        """Send ``value`` to the members; return all members' values by rank.
+
+        Call this once per ``topic``. Raises ``Lost`` if a member does not send its value in time,
+        or if the leader's store does not answer; and any error that the check raises.
+        """
         keys = [f"{self.fence}/{topic}/{rank}" for rank in range(len(self.members))]
         self.keys += keys
         until = time.monotonic() + TIMEOUT

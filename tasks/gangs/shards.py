@@ -72,8 +72,8 @@ class Sums:
     def __init__(self, model: nn.Module, gang: Gang | None, *, loose: bool = False) -> None:
         """Prepare for steps of ``model``, which is in training mode.
 
-        ``gang`` is None if this process has all shards. ``loose``: True if buffers may change that
-        cannot be combined over shards.
+        ``gang`` is None if this process has all shards. ``loose`` is True if buffers may change
+        that cannot be combined over shards.
         """
         self._gang = gang
         self._parameters = [p for p in model.parameters() if p.requires_grad]
@@ -140,7 +140,7 @@ class Sums:
         return loss.clone()  # a gang's next step overwrites this memory
 
     def check(self) -> None:
-        """Raise ``TrialFailed`` if a buffer changed that cannot be combined over shards."""
+        """Raise ``TrialFailed`` (inexact) if a buffer changed that shards cannot combine."""
         if self._unsynced is not None:
             return
         now = dict(self._model.named_buffers())

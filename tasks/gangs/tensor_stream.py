@@ -2,16 +2,16 @@
 
 Theory of operation. The outline is the state with a mark for every tensor, and the tensors' dtypes
 and shapes. It tells the receiver everything but the bytes. These follow as one stream, small
-tensors first, so that thousands of them share a chunk and large ones follow whole. Both sides cut
-the stream alike, since both know the sizes.
+tensors first, so that thousands of small tensors share a chunk, and large ones follow whole. Both
+sides cut the stream alike, since both know the sizes.
 
 Over a socket the stream is sent as it is, and large tensors are sent from and received into the
 memory where they lie. Between processes of one kernel it goes through a ``Ring``: two chunks of
 shared memory, of which the sender fills one while the receiver empties the other. Each time, a byte
 on the socket says that a chunk is full, and a byte back says that it is empty again.
 
-The caller sets the socket's timeout, which bounds each wait for the other side, not a whole state.
-Every function here may raise ``OSError``: the other side has gone or is silent.
+The caller sets the socket's timeout, which bounds each wait for the other side, not the transfer of
+a whole state. Every function here may raise ``OSError`` if the other side has ended or is silent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 #: Tensors of at least this size (bytes) are sent over a socket from their own memory; smaller
 #: tensors are sent together.
 LARGE = 1 << 16
-#: The most bytes of a frame's body: an outline of a million tensors fits.
+#: Most bytes of a frame's body: an outline of a million tensors fits.
 MAX_FRAME = 256 << 20
 
 _LENGTH = struct.Struct("!Q")

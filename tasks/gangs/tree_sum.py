@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def split(count: int, parts: int) -> list[range]:
-    """Split ``count`` things in ``parts`` contiguous ranges whose sizes differ by one at most."""
+    """Split ``count`` items into ``parts`` contiguous ranges whose sizes differ by one at most."""
     return [range(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
 
 
