@@ -151,8 +151,8 @@ class Writer:
     ``on_saved(snapshot, uri)`` is called when a checkpoint is durable, ``failed(snapshot, reason)``
     if it could not be written. Training continues in that case; if the trial is lost later, it is
     replayed from an older checkpoint. Only the newest waiting state of a trial is written, since an
-    older one would never be asked for. A store that cannot be opened counts as a failed write,
-    since a node's access to the store is checked when the node joins.
+    older state would never be used. A store that cannot be opened counts as a failed write, since a
+    node's access to the store is checked when the node joins.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class Writer:
 
 
 def reason(error: Exception) -> str:
-    """Return the reason of a failed write, without the file name and credentials that vary."""
+    """Return the reason of a failed write in words without the checkpoint's name or credentials."""
     system_words = isinstance(error, OSError) and error.strerror
     words = system_words or worded(error, str)
     return hide_password(_NAME.sub("…", words)) or type(error).__name__

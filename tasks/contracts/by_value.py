@@ -111,8 +111,8 @@ class TooLargeError(Exception):
 def dumped(value: Any, head: str, limit: int, scripts: str) -> io.BytesIO:
     """Return the line ``head`` and the pickle of ``value``, with objects of scripts by value.
 
-    ``scripts`` is as in ``pickled``. Raises NotPickledError, or TooLargeError if both together have
-    more than ``limit`` bytes.
+    ``scripts`` is as in ``pickled``. Raises ``NotPickledError``, or ``TooLargeError`` if both
+    together have more than ``limit`` bytes.
     """
     file = _BoundedFile(limit)
     file.write(f"{head}\n".encode())

@@ -65,7 +65,7 @@ class Reference(NamedTuple):
 
 
 def refer(code: object, *, runs_anew: bool) -> Reference:
-    """Refer to training code: by name if other processes can import it, otherwise by value.
+    """Return a reference to code: by name if other processes can import it, otherwise by value.
 
     ``runs_anew`` is True if code of the running script is sent by value as well, so that trainers
     need not run the script's top level again. It is still sent by name if it cannot be pickled or

@@ -89,7 +89,7 @@ class _Imports:
 
     def _spec_of(self, name: str, path: list[str] | None) -> ModuleSpec | None:
         spec = PathFinder.find_spec(name, self._path if path is None else path)
-        if spec is None and path is None:  # a package that is installed where its sources are
+        if spec is None and path is None:  # a package installed in editable form
             with suppress(ImportError, ValueError):
                 spec = find_spec(name)
         return spec

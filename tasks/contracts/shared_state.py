@@ -228,7 +228,7 @@ class _Rules:
             self._source.has_trial,
         )
 
-    # -- what is left alone ----------------------------------------------------------------------
+    # -- changes that are left alone -------------------------------------------------------------
 
     def _caches(self, of: ast.expr) -> bool:
         """Return True if ``of`` is a cache: it is looked up, but never ordered or accumulated."""

@@ -47,7 +47,7 @@ class Gang:
         """Meet the other members at ``store``, which no other gang uses (see ``PrefixStore``).
 
         ``address`` is this node's address for the others (gloo; empty for that of the host name).
-        ``timeout``, in seconds, applies to this call and to every exchange. ``shared``: True if
+        ``timeout``, in seconds, applies to this call and to every exchange. ``shared`` is True if
         several members are on one GPU. NCCL refuses that, so they communicate through the CPU.
         Raises ``Lost``.
         """

@@ -2,8 +2,8 @@
 
 Theory of operation. Every trainer serves the states that it keeps in memory. A process that knows
 its identity (``wire.identity``) may ask for a state. One thread per connection answers, so a state
-can be sent while the trainer's main thread is busy; ``lend`` guarantees that this very state does
-not change meanwhile. The asking side keeps its connections, because the first state through a
+can be sent while the trainer trains another trial. ``lend`` guarantees that the state does not
+change meanwhile. The asking side keeps its connections, because the first state through a
 connection pays for setting it up, and for the shared memory between processes of one kernel
 (``shared_memory``).
 

@@ -40,7 +40,7 @@ def cut(examples: int, shards: int, batch_size: int) -> list[range]:
 
 
 def refuse(model: nn.Module, batch_size: int, shards: int) -> None:
-    """Raise ``TrialFailed`` if training in ``shards`` shards would differ from whole batches."""
+    """Raise ``TrialFailed`` (shards, inexact) if ``shards`` shards do not suit the model."""
     if shards > batch_size:
         raise TrialFailed(
             "shards",

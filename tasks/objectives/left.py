@@ -68,7 +68,7 @@ def refusal(error: Exception) -> str:
 
 
 def _is_ours(found: Any) -> bool:
-    """Return True if ``found`` was left here. A copy from another storage is plain text."""
+    """Return True if ``found`` was left in this study; copies from elsewhere are plain text."""
     return isinstance(found, StoredObject) or (isinstance(found, dict) and _REFUSED in found)
 
 
@@ -86,7 +86,7 @@ def opened_left(
 ) -> Mapping[Slot, Any]:
     """Return the values that ``trial`` has left, by slot.
 
-    Raises BackendError with the reason if the values could not be sent or are gone.
+    Raises ``BackendError`` with the reason if the values could not be sent or are gone.
     """
     stored = trial.system_attrs[left.key]
     if not isinstance(stored, StoredObject):

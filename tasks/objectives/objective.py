@@ -166,7 +166,7 @@ class RunningObjective(Function):
     def call(self) -> None:
         task = self.run.task
         if self.study.collector is not None:
-            self.study.collector.take()  # of a trial that was given up
+            self.study.collector.take()  # drops records of a trial that was given up
         objective: Objective = self._load()
         if not callable(objective):
             raise TrialFailed("code", f"{task.code.target} cannot be called")
@@ -235,7 +235,7 @@ class RunningObjective(Function):
         if value is None and state is None and self.reports and self.run.task.tools is None:
             value = self.reports[len(self.reports)].metrics[self.run.task.metric]
         if isinstance(value, str | bytes):
-            value = [value]  # else Optuna would name its characters
+            value = [value]  # else Optuna's message would name single characters
         end_state, values, why = _tell_with_warning(
             self.study, trial, value, state, suppress_warning=True
         )
@@ -261,7 +261,7 @@ class RunningObjective(Function):
         self.write({"system_attrs": [(f"{KEY}{epoch}", to_text(records))]})
 
     def _leave(self, objective: Objective, value: float, left: Left) -> None:
-        """Leave the values that the objective assigned to its script's slots, if it is the best."""
+        """Leave the values of the script's slots in an attribute if the trial is best so far."""
         trials = self._storage.get_all_trials(0, deepcopy=False)
         direction = self.run.task.directions[0]
         if not is_best(value, trials, left, direction):
@@ -278,7 +278,7 @@ class RunningObjective(Function):
             text = refusal(error)
         self.write({"system_attrs": [(left.key, text)]})
 
-    # -- what the storage asks for ---------------------------------------------------------------
+    # -- requests of the storage -----------------------------------------------------------------
 
     def updates(self) -> Sequence[Mapping[str, Any]]:
         """Return the study's updates since the last call."""

@@ -35,7 +35,7 @@ NAMES = frozenset(_OPTIMIZERS | _ARRAYS)
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """Return the class that the pickle names, if it is one of ``NAMES``. Raises UsageError."""
+        """Return the class that the pickle names. Raises ``UsageError`` if ``NAMES`` lacks it."""
         if (module, name) not in NAMES:
             raise UsageError(
                 f"the state of CMA-ES in an attribute names {module}.{name}, which is no part of an"

@@ -42,7 +42,10 @@ class ShownStudy(Protocol):
         """Return the trials in these states by number, or all trials if ``states`` is None."""
 
     def trial(self, trial_id: int) -> FrozenTrial:
-        """Return a trial whose dicts the caller may modify. Raises KeyError if there is none."""
+        """Return a trial whose dicts the caller may modify.
+
+        Raises ``KeyError`` if there is none.
+        """
 
 
 def _refused(what: str) -> Callable[..., Any]:
@@ -79,7 +82,7 @@ class ReadSide(BaseStorage):
         ]
 
     def get_study_id_from_name(self, study_name: str) -> int:
-        """Return the id of the newest study of this name. Raises KeyError if there is none."""
+        """Return the id of the newest study of this name. Raises ``KeyError`` if there is none."""
         for number, study in reversed(list(self._shown().items())):
             if study_name in study.names:
                 return number
@@ -144,7 +147,7 @@ class GivenStudy:
         return selected(self.given, states)
 
     def trial(self, trial_id: int) -> FrozenTrial:
-        """Return a copy of a trial. Raises KeyError if there is none."""
+        """Return a copy of a trial. Raises ``KeyError`` if there is none."""
         matches = [trial for trial in self.given if trial._trial_id == trial_id]
         if not matches:
             raise KeyError(f"there is no trial {trial_id}")

@@ -86,7 +86,7 @@ class HostedStudy:
             trials.append({"params": params, "notes": self._notes()})
         return {"drawn": trials, "stopped": self._stopped}
 
-    # -- what the trials have come to ------------------------------------------------------------
+    # -- results of trials -----------------------------------------------------------------------
 
     def _take_in(self, updates: Sequence[Mapping[str, Any]]) -> None:
         for update in updates:
@@ -155,7 +155,7 @@ class HostedStudy:
             notes[STUDY_NOTES], self._study_notes = self._study_notes, {}
         return notes
 
-    # -- what the storage asks for ---------------------------------------------------------------
+    # -- requests of the storage -----------------------------------------------------------------
 
     def updates(self) -> Sequence[Mapping[str, Any]]:
         """Return nothing: all changes come with the question."""

@@ -49,7 +49,7 @@ class Uplink(Protocol):
     def request(self, kind: str, **body: Any) -> dict[str, Any]:
         """Return the scheduler's answer to a command about the study.
 
-        Raises UsageError if it is refused.
+        Raises ``UsageError`` if it is refused.
         """
 
     def write(self, writing: Mapping[str, Any]) -> None:
@@ -64,13 +64,13 @@ class Uplink(Protocol):
     def suggest(self, name: str, distribution: str) -> Any:
         """Return the scheduler's value for a parameter.
 
-        Raises UsageError if the study has no such parameter.
+        Raises ``UsageError`` if the study has no such parameter.
         """
 
     def told_of(self, name: str) -> bool:
         """Return True if the scheduler must be told of a parameter, to know its distribution.
 
-        Raises UsageError if the study's space does not have it.
+        Raises ``UsageError`` if the study's space does not have it.
         """
 
     def report(self, value: float, step: int) -> None:
@@ -126,11 +126,11 @@ class TrainerReads:
         return [self._opened(trial) for trial in trials] if self.history.have_objects else trials
 
     def trial(self, trial_id: int) -> FrozenTrial:
-        """Return a copy of a trial. Raises KeyError if there is none."""
+        """Return a copy of a trial. Raises ``KeyError`` if there is none."""
         return self._opened(with_own_dicts(self.known(trial_id)))
 
     def known(self, trial_id: int) -> FrozenTrial:
-        """Return a trial as the history has it. Raises KeyError if there is none."""
+        """Return a trial as the history has it. Raises ``KeyError`` if there is none."""
         if not 0 <= trial_id < len(self.history.trials):
             raise KeyError(f"there is no trial {trial_id}")
         return self.history.trials[trial_id]

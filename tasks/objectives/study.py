@@ -72,7 +72,7 @@ class TrainerStudy(optuna.Study):
         return takes_over
 
     def optimize(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise RuntimeError, as Optuna does in an objective."""
+        """Raise ``RuntimeError``, as Optuna does in an objective."""
         raise RuntimeError("Nested invocation of `Study.optimize` method isn't allowed.")
 
     def stop(self) -> None:

@@ -39,14 +39,14 @@ def _is_scalar(value: Any) -> bool:
 
 
 def to_text(value: Any) -> str:
-    """Return the marked text of a value. Raises TypeError for a value that it cannot hold."""
+    """Return the marked text of a value. Raises ``TypeError`` for a value that it cannot hold."""
     return f"{MARK}{json.dumps(_form(value))}}}"
 
 
 def from_text(text: str) -> Any:
     """Return the value in a text that begins with ``MARK``.
 
-    If the rest is no such value, as an import may bring it, return the text's own JSON.
+    If the rest is no such value, which an import may bring, return the JSON value of the text.
     """
     value = json.loads(text)
     try:

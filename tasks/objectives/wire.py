@@ -29,8 +29,8 @@ def attribute(key: str, value: Any, keep: Keep | None = None) -> tuple[str, str]
     """Return an attribute with its value as JSON text; NumPy's numbers and arrays become Python's.
 
     ``keep`` stores a value that is no JSON, or is too long for a message, and returns the text of
-    its placeholder. Without ``keep``, or if it fails, raises TypeError that names the key, as
-    Optuna's own storages do. Raises UsageError for a key that cannot be sent.
+    its placeholder. Raises ``TypeError``, which names the key, without ``keep`` or if ``keep``
+    fails, as Optuna's own storages do. Raises ``UsageError`` for a key that cannot be sent.
     """
     check_name("the key of an attribute", key)
     text = ""
@@ -82,7 +82,7 @@ def user_attributes(found: Mapping[str, Any], keep: Keep | None = None) -> list[
 
 
 def check_name(what: str, name: object) -> None:
-    """Raise UsageError unless ``name`` is a text that messages and ledgers can hold."""
+    """Raise ``UsageError`` unless ``name`` is a text that messages and ledgers can hold."""
     if not isinstance(name, str) or not _is_utf8(name):
         raise UsageError.refuse(what, name, "a str that UTF-8 can hold")
 
@@ -103,7 +103,7 @@ def is_plain(choice: object) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return a number or an array as Python's own. Raises TypeError for anything else."""
+    """Return a number or an array as Python's own. Raises ``TypeError`` for anything else."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
         return value.tolist()
@@ -123,7 +123,7 @@ def suggestion(
 def check_compatible(
     name: str, distribution: BaseDistribution, trials: Iterable[FrozenTrial]
 ) -> None:
-    """Raise ValueError if ``trials`` have a parameter ``name`` of another kind, as in Optuna."""
+    """Raise ``ValueError`` if ``trials`` have a parameter ``name`` of another kind."""
     earlier = next((t.distributions[name] for t in trials if name in t.distributions), None)
     if earlier is not None:
         check_distribution_compatibility(earlier, distribution)

@@ -22,7 +22,8 @@ CUDA_CONTEXT = 1024 * 2**20
 #: time; and a number of bytes that the file does not reach.
 _STATUS, _MOST = "/proc/self/status", 1 << 14
 _ROLLUP, _REFERENCES = Path("/proc/self/smaps_rollup"), "/proc/self/clear_refs"
-#: Sets the peak of the resident set to its present size (Linux, proc_pid_clear_refs(5)).
+#: Content that, written to ``_REFERENCES``, sets the peak of the resident set to its present size
+#: (Linux, proc_pid_clear_refs(5)).
 _RESET_PEAK = b"5"
 #: Seconds after which the shared part is read again. It takes 5 ms.
 SHARED_AGE = 10.0

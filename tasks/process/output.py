@@ -1,4 +1,4 @@
-"""Marks a trainer's output with the time and with the trial that printed it.
+"""Mark a trainer's output with the time and with the trial that printed it.
 
 Theory of operation. A trainer shares its log with the other trainers of its lane, and it runs
 different trials in turn. So each line that goes through ``sys.stdout`` or ``sys.stderr`` while a

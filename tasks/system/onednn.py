@@ -1,4 +1,4 @@
-"""oneDNN's instruction set: the kernels of torch's convolutions and products on a CPU.
+"""oneDNN's instruction set: the kernels of torch's convolutions and matrix products on a CPU.
 
 ATen's own kernels have an instruction set of their own (``torch.backends.cpu.get_cpu_capability``),
 which does not tell whether the processor has bfloat16 and tiles. oneDNN takes the highest set that

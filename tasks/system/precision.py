@@ -1,8 +1,8 @@
 """bfloat16: the context that computes a trial in it, and the devices that support it.
 
-Theory of operation. Under torch's autocast, products and convolutions are computed in bfloat16.
-Parameters, gradients of parameters and optimisers stay in float32, and so do the losses of
-``torch.nn.functional``. On a GPU the operators from which users build losses (sums, powers,
+Theory of operation. Under torch's autocast, matrix products and convolutions are computed in
+bfloat16. Parameters, gradients of parameters and optimisers stay in float32, and so do the losses
+of ``torch.nn.functional``. On a GPU the operators from which users build losses (sums, powers,
 logarithms, softmax) stay in float32, too. On a CPU torch leaves these in bfloat16, and also sums
 the gradients of LayerNorm's weights in it. So this module gives a CPU's autocast the behaviour of a
 GPU's: it adds kernels which torch calls under autocast only, and which change nothing outside of

@@ -78,7 +78,7 @@ class System(dict[str, Value]):
         return pinned(device_threads()) if "affinity" in self else nullcontext()
 
     def shape(self, model: nn.Module, shards: int = 1) -> None:
-        """Apply the settings of the model, which is trained in ``shards`` parts of each batch.
+        """Apply the settings of the model, whose batches are cut into ``shards`` shards.
 
         Raises ``TrialFailed`` (system) if torch cannot compile here, or if micro-batches would
         change the training.

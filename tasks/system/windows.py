@@ -54,7 +54,7 @@ class StepWindow:
 
     @property
     def step_seconds(self) -> float:
-        """The median over pairs of steps of the time of one step, warm-up excluded."""
+        """The seconds of one step: the median over pairs of the steps that count."""
         pairs = itertools.pairwise(self._times[WARM_UP::2])
         return median((after - before) / 2 for before, after in pairs)
 

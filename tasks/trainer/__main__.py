@@ -2,8 +2,8 @@
 
 It runs one segment after another in its main thread, or several at once as an extension serves them
 (``hooks.Serve``). From the first segment of a function on, it runs segments in another thread, and
-the main thread belongs to the functions (``tasks.process.main_thread``). The socket whose number is
-in ``PENSTOCK_TRAINER_FD`` brings segments and takes results, as lines of JSON
+the main thread belongs to the functions (``tasks.process.main_thread``). The socket whose
+descriptor is in ``PENSTOCK_TRAINER_FD`` brings segments and takes results, as lines of JSON
 (``tasks.process.pipe``). Output of the user's code goes to the log file that the worker opened as
 stdout, each line marked with the trial (``tasks.process.output``). Nothing is imported before it is
 needed: functions do not need torch, unless their own code does.
@@ -66,7 +66,7 @@ class TrainerProcess:
     ) -> None:
         """Make a trainer that other trainers know by ``identity``, and reach at ``listen``.
 
-        ``ahead`` are the modules that were imported for the code of others. ``versions`` is sent to
+        ``ahead`` are the modules that a fork server imported ahead of need. ``versions`` is sent to
         the worker when this trainer is ready. ``kept`` and ``extensions`` are as for ``Segments``.
         """
         self._extensions = extensions
@@ -87,7 +87,7 @@ class TrainerProcess:
         """Serve the pipe and never return: the process ends when the pipe closes.
 
         ``at_once`` serves several runs at once. It is not used for functions, which the trainer
-        suspends instead.
+        suspends in their loops instead.
         """
         self._pipe.listen()
         self._pipe.say("ready", **self._versions)
@@ -257,7 +257,7 @@ def _versions() -> dict[str, str]:
 
 
 def main(ahead: Collection[str] = ()) -> None:
-    """Serve the socket that the worker passed on. ``ahead``: modules that were imported ahead."""
+    """Serve the socket that the worker passed on; ``ahead`` is as in ``TrainerProcess``."""
     faulthandler.enable()
     forks.watch()
     # Ctrl-C in the terminal is for the worker, which closes the pipe when it has finished.

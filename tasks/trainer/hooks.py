@@ -171,7 +171,7 @@ class Hook:
         """Return the form in which a trial reads its code's data; None for the data as it is."""
 
     def made(self, task: SegmentTask, training: Training, *, kept: bool) -> None:
-        """Called when a trial was made, before its first epoch. ``kept``: see ``Loaded``."""
+        """Called when a trial was made, before its first epoch. ``kept`` is as in ``Loaded``."""
 
     def origin(self, beginning: Beginning) -> dict[str, Any] | None:
         """Return the state from which a forked trial starts; None to load it from the store."""

@@ -49,7 +49,7 @@ class Segments:
     ) -> None:
         """Serve the trainer that other trainers know by ``identity`` and reach at ``listen``.
 
-        ``kept``: the node's folder for data that can be computed again and does not fit into
+        ``kept`` is the node's folder for data that can be computed again and does not fit into
         memory. ``extensions`` are the names of the extensions that hook in.
         """
         compiler.defer()
@@ -79,7 +79,7 @@ class Segments:
             raise TrialFailed("code", f"{task.code.target} is not a subclass of TorchTrainable")
         determinism.enter(task, loop.device_here())
         if task.memory_limit is not None:
-            # How much memory a trial may use must not depend on earlier trials.
+            # The memory that a trial may use must not depend on earlier trials.
             for name in self._warm.keep_only(task.trial):
                 self._forget(name)
         with precision.expected(), determinism.explained(), bounded(task.memory_limit):

@@ -125,7 +125,7 @@ class _Meeting:
         self._run, self._handler, self._window = run, handler, window
         #: Time after which a member comes too late (monotonic seconds).
         self._until = math.inf
-        #: Seconds until the first gang had formed, or until the attempt was given up.
+        #: Seconds until the first gang had formed, or until rank 0 no longer waited for it.
         self.seconds = 0.0
         #: The rendezvous with all members, once they have met.
         self.rendezvous: Rendezvous | None = None
@@ -150,7 +150,7 @@ class _Meeting:
         return True
 
     def goes_on(self, width: int, seconds: float) -> bool:
-        """Tell the gang of ``width`` whether more steps follow a first one of ``seconds``."""
+        """Return True if more steps follow a first one of ``seconds``, and tell the gang so."""
         if width == 1:
             return True
         goes_on = not self._window.is_hopeless(seconds)

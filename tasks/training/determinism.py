@@ -114,7 +114,7 @@ def _machine(device: torch.device) -> tuple[str, ...]:
 @cache
 def _cpu() -> str:
     """Return a CPU's class (``profiling.devices.signature``)."""
-    # Products run in MKL, which has other kernels for other vendors' processors.
+    # Matrix products run in MKL, which has other kernels for other vendors' processors.
     products = vendor() if torch.backends.mkl.is_available() else ""  # type: ignore[no-untyped-call]  # torch leaves it untyped
     sets = torch.backends.cpu.get_cpu_capability(), instruction_set(), products
     return ".".join(("cpu", *filter(None, sets)))

@@ -15,8 +15,8 @@ from .training import Training
 def fix(training: Training, task: SegmentTask) -> None:
     """Compute the trial's fixed metrics, unless they are known. In a gang, rank 0's count.
 
-    Raises ``Infeasible`` if they exceed a constraint, UsageError for a value that is no number, and
-    any error of the user's code.
+    Raises ``Infeasible`` if they exceed a constraint, ``UsageError`` for a value that is no number,
+    and any error of the user's code.
     """
     code = training.code
     if type(code).fixed_metrics is TorchTrainable.fixed_metrics:
@@ -34,7 +34,7 @@ def fix(training: Training, task: SegmentTask) -> None:
 def with_fixed(training: Training, metrics: Mapping[str, float]) -> dict[str, float]:
     """Return ``metrics`` of an epoch and the fixed ones.
 
-    Raises UsageError for a name that both have.
+    Raises ``UsageError`` for a name that both have.
     """
     fixed = training.fixed or {}
     for name in fixed.keys() & metrics.keys():
