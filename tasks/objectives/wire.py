@@ -29,8 +29,9 @@ def attribute(key: str, value: Any, keep: Keep | None = None) -> tuple[str, str]
     """Return an attribute with its value as JSON text; NumPy's numbers and arrays become Python's.
 
     ``keep`` stores a value that is no JSON, or is too long for a message, and returns the text of
-    its placeholder. Raises ``TypeError``, which names the key, without ``keep`` or if ``keep``
-    fails, as Optuna's own storages do. Raises ``UsageError`` for a key that cannot be sent.
+    its placeholder. For a value that is no JSON, without ``keep`` or if ``keep`` fails, raises
+    ``TypeError``, which names the key as in Optuna's own storages. Raises ``UsageError`` for a key
+    that cannot be sent.
     """
     check_name("the key of an attribute", key)
     text = ""
