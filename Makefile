@@ -94,6 +94,7 @@ bench-peers: .venv-peers/installed .venv/dev ## beside Ray Tune, Optuna, Syne Tu
 
 bench-anytime: .venv-peers/installed .venv-dyhpo/installed .venv/dev ## how soon each tuner has a good configuration, simulated; some days, and it goes on where it stopped
 	@mkdir -p build/bench
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -r benchmarks/peers/anytime.txt
 	@$(BIN)/python -m benchmarks.anytime --resume --json build/bench/anytime.json
 
 bench-strangers: .venv-strangers/installed .venv/dev ## other people's scripts, plainly and by `penstock run`; an environment of 3 GB

@@ -42,7 +42,7 @@ def missing() -> str:
     try:
         import onnxruntime  # noqa: F401 - only whether it is there
     except ImportError:
-        return "onnxruntime is not installed: pip install onnxruntime"
+        return "onnxruntime is not installed: pip install -r benchmarks/peers/anytime.txt"
     if not (_folder() / "model.onnx").exists():
         return (
             f"no {_folder() / 'model.onnx'}: get it from {SOURCE}, and name the folder above"
