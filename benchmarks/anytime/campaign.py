@@ -11,7 +11,9 @@ not in it, for none of the sides: that is ``headline``'s.
 
 All sides have the same seven hyperparameters, tables, at most 52 epochs a trial, rungs from 1 epoch
 with reduction by 3, and the same budget of time: that of ``FULL`` trainings of 52 epochs of the
-median configuration, over the number of devices. Each has its own way with several workers:
+median configuration, over the number of devices. Each table has seeds of its own, since with equal
+seeds a tuner draws the same first configurations on all tables. Each side has its own way with
+several workers:
 
 - ours: Penstock's engine with the default sampler (TPE) and each strategy;
 - ``optuna_hyperband``, ``optuna_asha``: Optuna's TPE with ``HyperbandPruner`` and with
@@ -100,7 +102,7 @@ class Studies:
 
     def of_table(self, name: str, sides: dict[str, Side]) -> None:
         """Run what is missing of a table's studies, and write all after each."""
-        table = Surrogate(name)
+        table, first = Surrogate(name), SEEDS * self.names.index(name)
         scale, seconds = pool(table)
         for devices in self.options.devices:
             budget = self.options.full * seconds / devices
@@ -110,7 +112,7 @@ class Studies:
                     known = self.rows.get(key)
                     if known is not None and isclose(known.budget, budget):
                         continue
-                    ran = one.run(table, devices, budget, seed)
+                    ran = one.run(table, devices, budget, first + seed)
                     self.rows[key] = ran
                     print(
                         f"{name:>7} {side:17} {devices:2} devices, seed {seed}: area"
