@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ...tasks.training.training import Training
     from .group import Group
 
-#: Modules that compute in another way without gradients, unless a mode sees the operators. The bits
-#: are nearly always the same, so comparing a few batches is not enough.
+#: Modules that compute in another way if there are no gradients and no dispatch mode sees their
+#: operators. The bits are nearly always the same, so a comparison of a few batches proves nothing.
 _SHORT_CUTS = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer)
 #: Metrics by name: a value for each trial, or one number for all.
 _Values = dict[str, Tensor | float]
@@ -145,6 +145,6 @@ def _sums(losses: Sequence[Tensor]) -> list[float]:
 
 def _added(rows: Tensor) -> Tensor:
     """Return the sum of each row as (K, 1)."""
-    if rows.is_cuda:  # where the order of a sum depends on how many there are
+    if rows.is_cuda:  # where the order in which a row is summed depends on the number of rows
         return torch.stack([row.contiguous().sum() for row in rows.unbind(0)]).unsqueeze(1)
     return rows.contiguous().sum(1, keepdim=True)

@@ -80,10 +80,10 @@ class Fusion:
         """Train and evaluate an epoch of each trial, as ``run_epoch`` does.
 
         If the trials' structures differ, or if training alone is faster, each trial is trained
-        alone. From time to time the other way is tried to measure its time: one trial is trained
-        alone, or all are fused. A trial's outcome is its result with its share of the seconds, or
-        the exception that its tick or its code has raised. No trial's outcome affects another's.
-        No trial may take turns by itself (``Training.turn``) meanwhile.
+        alone. From time to time the other of these two ways is timed: one trial of a fused group is
+        trained alone, or all trials are fused. A trial's outcome is its result with its share of
+        the seconds, or the exception that its tick or its code has raised. No trial's outcome
+        affects another's. No trial may take turns by itself (``Training.turn``) meanwhile.
         """
         structures = {row.structure or self.structure(row.training) for row in rows}
         structure = structures.pop()
@@ -127,13 +127,13 @@ class Fusion:
         are recorded as if these were included.
         """
         admission = self._known.admission(structure)
-        if len(rows) == 1:  # of two: their stacks stay
+        if len(rows) == 1:  # the other trial of two trained alone; keep the stacks of both
             return self._timed(rows, admission)
         outcomes = _Attempt(self._known, rows, structure, unfused).run()
         for outcome in outcomes:
             if isinstance(outcome, Result) and outcome.group_size == len(rows):
                 admission.epochs.observe(outcome.seconds, len(rows) + unfused)
-                break  # they have equal shares
+                break  # all trials of the group have equal shares of the time
         return outcomes
 
     def _each_alone(self, rows: Sequence[Row], admission: Admission) -> list[Outcome]:

@@ -139,7 +139,10 @@ class Group:
     def call(
         self, function: Callable[[nn.Module, Any], Any], batch: tuple[Tensor, ...], *, common: bool
     ) -> Any:
-        """Return ``function(model, batch)`` for all trials. ``common``: all use the same batch."""
+        """Return ``function(model, batch)`` for all trials.
+
+        If ``common``, all trials use the same batch.
+        """
 
         def each(tensors: Sequence[Tensor], batch: tuple[Tensor, ...]) -> Any:
             for (owner, name), tensor in zip(self._entries, tensors, strict=True):
@@ -168,7 +171,7 @@ class Group:
             raise NotFused("its loss is not a single number")
         inputs = self._inputs[: len(self.stepped[0])]
         weighted = losses if weight == 1.0 else losses * weight
-        # Of the sum: for given gradients of losses, torch imports sympy, 0.3 s in each trainer.
+        # Differentiate the sum: given a gradient for each loss, torch would import sympy (0.3 s).
         gradients = torch.autograd.grad(weighted.sum(), inputs, allow_unused=True)
         return losses.detach().clone(), gradients  # they may be a view of a parameter
 

@@ -59,7 +59,7 @@ class ProbeTimes:
     #: Processor seconds of all epochs, and of all probes, of the structure.
     trained: float = 0.0
     spent: float = 0.0
-    #: True if no more probes are to be made.
+    #: True if no further probes are to be made.
     over: bool = False
 
     def is_complete(self) -> bool:
@@ -75,7 +75,7 @@ class ProbeTimes:
         return count * (self.alone or self.epoch / self.steps) > LONGEST
 
     def ratios(self) -> dict[int, float]:
-        """Return, by number of trials, a trial's epoch time in a group over its time alone."""
+        """Return, by number of trials, a trial's epoch time in a group divided by that alone."""
         part = min(1.0, self.steps * self.alone / self.epoch) if self.epoch else 0.0
         return {n: 1.0 - part * (1.0 - ratio) for n, ratio in self.steps_ratios.items()}
 
@@ -114,7 +114,7 @@ class GroupProbes:
             except NotFused as refused:
                 times.over = True
                 return str(refused)
-            except Exception as error:  # whatever is raised in code that runs for all at once
+            except Exception as error:  # the user's code, run for all copies at once, may raise any
                 times.over = True
                 return f"together it fails: {type(error).__name__}: {error}".partition("\n")[0]
             finally:
@@ -206,7 +206,7 @@ def _twin(code: TorchTrainable) -> tuple[TorchTrainable, set[str]]:
         try:
             frozen(value, name)
             vars(twin)[name] = copy.deepcopy(value)
-        except Exception:  # NotFused, and whatever user classes raise
+        except Exception:  # NotFused, or any error that a user's class raises
             del vars(twin)[name]
             left_out.add(name)
     return twin, left_out

@@ -1,11 +1,11 @@
-"""Chooses trials that share a lane with others of their study as a fused group.
+"""Chooses the trials of a study that share a lane, so that they train as a fused group.
 
 Theory of operation. Trials of one structure in one lane meet at each epoch, and their trainer fuses
 their steps if it can: for small networks that is several times faster, and changes no bit. The
 trainer measures the gain with copies of one trial, and reports the gain with each epoch. Until
-then, a lane has one trial of such a study. After that it has as many trials as pay
+then, a lane has one trial of such a study. After that it has as many trials as are worthwhile
 (``profiling.costs.group_slowdown``), and the study's strategy is asked for them. The time of epochs
-of fused groups is measured, too: if groups do not pay after all, trials leave again.
+of fused groups is measured, too: if groups gain nothing after all, trials leave again.
 
 A strategy with rungs learns from each trial before it promotes the next. If it promoted one for
 each seat, it would train trials that later results overtake. So the additional seats of a lane get
@@ -17,7 +17,7 @@ A fused group slows each trial, including the best one. So a strategy that promo
 asked to fill seats before one trial has reached the highest rung that any trial will reach.
 
 Trials that their trainer cannot fuse may still share a lane, because the trainer then reads each
-batch once for all of them. At first two trials share it, since this gain cannot be probed.
+batch once for all of them. At first two trials share a lane, since this gain cannot be probed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class KnownStudy:
     together: int = 1
     #: True if a trainer has reported that the study's trials cannot be fused.
     unlike: bool = False
-    #: The most trials of the study for which batches were read once; 0 if that does not pay.
+    #: The most trials of the study for which batches were read once; 0 if that saves no time.
     readers: int = 0
     #: Number of epochs in a row that were trained alone in a lane shared with others of the study.
     singles: int = 0
@@ -82,7 +82,7 @@ class Grouping(FusedGroups):
         return state.studies.get(study.spec.id, _NO_STUDY)
 
     def forget(self, study: str) -> None:
-        """Drop the facts about a study that is over."""
+        """Drop the facts about a study that has ended."""
         state: Known = self._state.ext.get(NAME, _NOTHING)
         state.studies.pop(study, None)
 
@@ -117,8 +117,8 @@ class Grouping(FusedGroups):
     def gains(self, study: StudyState) -> bool:
         """Return True if trials of the study may share a lane.
 
-        Trials share a lane to be fused. If they cannot be fused, their trainer may find that it
-        pays to read each batch once for all of them.
+        Trials share a lane to be fused. If they cannot be fused, their trainer may find that time
+        is saved if each batch is read once for all of them.
         """
         record = self.known(study)
         pays = not record.unlike or record.readers > 0

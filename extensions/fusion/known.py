@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from ...tasks.contracts.contract import TorchTrainable
     from ...tasks.training.training import Training
 
-#: Number of steps of each batch size that are compared for all trials, and number that are timed.
+#: Number of steps of each batch size whose bits are compared for all trials, and number of steps
+#: that are timed.
 CHECKED, TIMED = 3, 6
 #: A group counts as faster up to this ratio of a trial's time in the group to its time alone.
 FASTER = 0.95
@@ -43,7 +44,7 @@ class Times:
 
     #: The name of the work, for messages.
     what: str
-    #: Number of measurements needed of each.
+    #: Number of times needed for a decision, both alone and fused.
     needed: int
     alone: list[float] = field(default_factory=list)
     _fused: dict[int, list[float]] = field(default_factory=dict)
@@ -98,8 +99,8 @@ class EpochTimes:
     def is_due(self) -> bool:
         """Count an epoch of a group; return True if the other way of training is to be timed in it.
 
-        That is so for the second epoch, when caches are warm, and then each time that the number
-        of epochs has doubled.
+        It is due in the second epoch, when caches are warm, and then each time that the number of
+        epochs has doubled.
         """
         self.groups += 1
         return self.groups > 1 and not self.groups & (self.groups - 1)

@@ -132,9 +132,9 @@ class VectorOptimiser:
         return optimiser
 
     def bind(self) -> bool:
-        """Make each optimiser's state views of stacks; a missing state becomes the initial one.
+        """Turn each optimiser's state into views of stacks; a missing state gets its initial value.
 
-        Returns False, with nothing changed, if a state differs in form from the one that the
+        Returns False, with no state changed, if a state differs in form from the one that the
         optimiser's class makes.
         """
         kinds = {}
@@ -151,7 +151,7 @@ class VectorOptimiser:
                 return False
             kinds[name] = rows
         for name, rows in kinds.items():
-            self.state[name] = stack = Stack(rows, self._parameters[0])  # as the weights lie
+            self.state[name] = stack = Stack(rows, self._parameters[0])  # in the weights' formats
             for k, parameters in enumerate(self._parameters):
                 put(rows[k], stack.rows[k])
                 for parameter, tensor in zip(parameters, rows[k], strict=True):
@@ -194,7 +194,7 @@ class VectorOptimiser:
                 block = slice(begin, min(begin + self._block, part.stop))
                 update(block, flat[:, block], columns)
         for optimizer in self._optimizers:
-            optimizer._opt_called = True  # type: ignore[attr-defined]  # schedules look at it
+            optimizer._opt_called = True  # type: ignore[attr-defined]  # schedules check this
 
     def _read(self) -> None:
         """Read the options of all optimisers into columns."""
@@ -331,6 +331,6 @@ def _decay(decays: list[float]) -> dict[str, list[float]]:
 
 
 def _decayed(g: Tensor, weights: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
-    """Return the gradients with weight decay; without decay, a trial's keep their bits."""
+    """Return ``g`` plus weight decay; the gradients of trials without decay keep their bits."""
     gradient = torch.addcmul(g, weights, columns["decay"])
     return gradient.where(columns["decays"] != 0, g) if "decays" in columns else gradient

@@ -1,4 +1,4 @@
-"""Gets the losses and gradients of a step: computed, or from a recording of an earlier step.
+"""Returns the losses and gradients of a step: computed, or from a recording of an earlier step.
 
 Theory of operation. A step of small networks spends most of its time outside of the kernels: in the
 user's code, in the rules for all trials, and in the graph of gradients. All of these do the same in

@@ -1,4 +1,4 @@
-"""The readers' end: words of the plan on how many of a study's trials are trained together."""
+"""The readers' end of the extension: says in the plan how many trials are trained together."""
 
 from __future__ import annotations
 

@@ -55,7 +55,10 @@ class Common:
         return names[0]
 
     def value(self, read: Read) -> Any:
-        """Return the common value, or ``NotFused`` if no object has one. Raises ``Differs``."""
+        """Return the value that all objects have in common, or ``NotFused`` if none has a value.
+
+        Raises ``Differs`` if the objects' values differ, and ``NotFused`` if they have no keys.
+        """
         if read not in self._known:
             values = [value_of(code, read) for code in self._codes]
             if any(value is not values[0] for value in values):

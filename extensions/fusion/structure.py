@@ -1,7 +1,7 @@
-"""Structures: trials are fused only if their structures are equal. Some trials have none.
+"""Structures: trials are fused only if their structures are equal.
 
-Values are compared by their keys: if two values have equal keys, code computes the same with either
-value.
+A trial that cannot be fused has no structure. Values are compared by their keys: if two values have
+equal keys, code computes the same with either value.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PLAIN = (
 )
 #: Knobs that do not change the results of a trial with its data in memory and one thread.
 _HARMLESS = {"threads", "loader_workers"}
-#: Knobs that leave fused trials' bits as alone if all trials have the same setting.
+#: Knobs that do not change the bits of fused trials if all trials have the same setting.
 _EQUAL = {"autocast", "memory_format"}
 #: A value that code reads: ``("params", "lr")``, ``("now", "lr")``, ``("attribute", "classes")``.
 Read = tuple[str, str]
@@ -231,6 +231,9 @@ def looked_at(module: nn.Module) -> list[Any]:
 
 
 def chosen(module: nn.Module) -> set[str]:
-    """Return the names of attributes that hold a module's choices, which its parts also show."""
+    """Return the names of attributes that hold a trial's choices for a module.
+
+    Structures leave them out, since a choice also shows in the module's submodules.
+    """
     own_attributes = vars(module).items()
     return {name for name, value in own_attributes if getattr(type(value), "told_by_parts", False)}

@@ -2,7 +2,7 @@
 
 Theory of operation. A trial at the beginning of an epoch *rests* (``extensions.lanes.turns``): each
 other trial has a turn, in which trials of the same structure also reach the beginning of an epoch
-and rest. The first trial that goes on leads: in its own turn, it trains an epoch of every resting
+and rest. The first trial to continue leads: in its own turn, it trains an epoch of every resting
 trial of its structure (``fusion``), and holds those trials meanwhile. A trial that arrives in the
 middle of that epoch and could take part rests until the epoch ends, and then once more, until the
 trials of that epoch reach their next one. No trial waits for a trial that computes something else.
@@ -37,7 +37,7 @@ _UNFUSED = "is trained alone"
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A trial that waits at the beginning of an epoch, and later the epoch's outcome."""
+    """A trial that waits at the beginning of an epoch, and the epoch's outcome once it is known."""
 
     trial: str
     turn: Turn
@@ -89,7 +89,7 @@ class FusionHook(Hook):
         trial's own code, and ``Abandoned`` if the trial is fenced off.
         """
         run, training = epoch.segment.run, epoch.segment.training
-        turn = cast("Turn | None", run.turn)  # from lanes, the only room with several open runs
+        turn = cast("Turn | None", run.turn)  # only the lanes extension opens several runs
         if NAME not in run.task.ext or epoch.measured or turn is None or turn.alone:
             return None
         structure = self._fusion.structure(training)
@@ -104,7 +104,7 @@ class FusionHook(Hook):
                 run.check()
                 turn.rest()
                 if not self._could_join(structure):
-                    turn.rest()  # trials of the epoch that has ended come to their next one
+                    turn.rest()  # until the trials of the epoch that ended reach their next one
         finally:
             if own in self._waiting:
                 self._waiting.remove(own)
@@ -119,7 +119,7 @@ class FusionHook(Hook):
         return own.outcome
 
     def report(self, epoch: Epoch) -> None:
-        """Report, once for each reason, why the trial is not fused, and if batches are shared."""
+        """Report, once for each reason, why the trial is not fused, and if it shares batches."""
         if epoch.values.get("together") != 0:
             return
         segment = epoch.segment
@@ -168,7 +168,7 @@ class FusionHook(Hook):
 
     @staticmethod
     def _tick(own: _Waiting, each: _Waiting, lent: _Lent) -> loop.Tick:
-        """Return a tick that calls that of ``each``, then passes on ``own``'s turn if it is over.
+        """Return a tick that calls ``each``'s tick, then passes on ``own``'s turn if it has ended.
 
         If the tick of a trial other than ``own`` raises, that trial is let go at once.
         """

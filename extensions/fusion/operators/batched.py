@@ -24,7 +24,7 @@ def batched(
     if kind not in _FOUND:
         output = each()
         same = same_bits(at_once(), output)
-        if not same or bool(output.any()):  # that zeros are equal says nothing
+        if not same or bool(output.any()):  # equal zeros would prove nothing
             _FOUND[kind] = same
         return output
     return at_once() if _FOUND[kind] else each()

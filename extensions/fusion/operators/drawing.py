@@ -1,4 +1,7 @@
-"""Random numbers for stacks of trials: each trial has a generator, seeded as torch's is alone."""
+"""Random numbers for stacks of trials, from a generator for each trial.
+
+It is seeded as torch's own generator is for a step of the trial alone.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from .vectorised import fills_vectors
 
 
 class Generators:
-    """A generator for each trial, in the state that torch's has before the trial's step alone."""
+    """A generator for each trial, in the state that torch's has in a step of the trial alone."""
 
     def __init__(self, rows: int, device: torch.device) -> None:
         self.all = [torch.Generator(device) for _ in range(rows)]
@@ -65,7 +68,7 @@ class Dropout:
         if not training or not any(by_row):
             return input
         fills = input.element_size() >= 4 or fills_vectors(input[0])
-        if not fills or (input.is_cuda and not inplace):  # there one kernel draws and scales
+        if not fills or (input.is_cuda and not inplace):  # on a GPU, one kernel draws and scales
             output: Tensor = looped(
                 F.dropout, count, (input, ByRow(by_row)), {}, self._generators.lent
             )

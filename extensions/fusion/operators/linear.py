@@ -1,4 +1,4 @@
-"""``F.linear`` for stacks of trials: a batched product with the orientation for a trial alone."""
+"""``F.linear`` for stacks of trials: batched products, oriented as for a trial alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .batched import batched
 from .loop import is_aligned, looped, rows_of
 from .not_fused import NotFused
 
-#: Number of multiplications below which torch's batched product is a loop, with other bits.
+#: Number of multiplications below which torch computes a batched product by a plain loop, with
+#: other bits.
 _SMALL_PRODUCT = 400
 
 

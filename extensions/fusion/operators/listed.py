@@ -1,4 +1,4 @@
-"""Lists of operators that give each trial the same bits as alone, by their way of computing.
+"""Lists of operators that give each trial the same bits as alone, by how they are computed.
 
 Theory of operation. An operator that is not listed here and has no rule is refused by name, because
 equal bits in a few steps prove nothing. tests/extensions/fusion/test_fused_operators.py goes

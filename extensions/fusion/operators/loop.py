@@ -195,7 +195,10 @@ def _detached(value: Any) -> Any:
 
 
 def _whole(part: Sequence[Any]) -> Any:
-    """Stack tensors, each in the memory order that it has alone. Return None for Nones."""
+    """Return the tensors as a stack, each in the memory order that it has alone.
+
+    Returns None if they are None.
+    """
     first = part[0]
     if first is None:
         return None

@@ -16,7 +16,8 @@ from .vectorised import last_dimension
 
 #: torch's default for ``ignore_index``.
 _IGNORED = -100
-#: The mean over examples with a class, and their number; ``_MEAN`` is torch's code for the mean.
+#: Returns the mean loss of the examples that are not ignored, and their number. ``_MEAN`` is
+#: torch's code for the mean.
 _nll = torch.ops.aten.nll_loss_forward.default
 _MEAN = 1
 _log_softmax = last_dimension(F.log_softmax)
@@ -65,7 +66,10 @@ def _is_plain(args: Sequence[Any], named: dict[str, Any]) -> bool:
 
 
 def nll_of_all(count: int, log_probabilities: Tensor, target: Tensor) -> Tensor:
-    """Return the mean negative log likelihoods (K,) from (K, B, classes) and targets (K, B)."""
+    """Return the mean negative log likelihoods (K,).
+
+    ``log_probabilities`` are (K, B, classes), and ``target`` (K, B) has the classes.
+    """
     if log_probabilities.is_cuda:
         losses: Tensor = looped(F.nll_loss, count, (log_probabilities, target), {})
         return losses

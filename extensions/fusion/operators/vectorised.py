@@ -40,7 +40,10 @@ def elementwise(func: Any) -> Any:
 
 
 def narrow(func: Any, *, overwrites: bool) -> Any:
-    """Return the rule for an exact bfloat16 operator, whose NaN bits depend on whole vectors."""
+    """Return the rule for an exact operator on 16-bit floats.
+
+    Even there the bits of a NaN depend on whether a whole vector is computed at once.
+    """
 
     def rule(count: int, *args: Any, **named: Any) -> Any:
         tensors = [each for each in (*args, *named.values()) if isinstance(each, Tensor)]
