@@ -1,6 +1,6 @@
 """The state of a process that each trial must have for itself: its random generators.
 
-A trial must draw the same numbers whether or not others have turns in the middle of its epoch. In
+A trial must draw the same numbers whether or not other trials have turns during its epoch. In
 training, torch is seeded again before each step. But ``random`` and ``numpy`` are seeded once an
 epoch, and torch once an evaluation, so their states must survive the turns of other trials.
 """

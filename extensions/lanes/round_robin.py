@@ -1,12 +1,12 @@
 """Deficit round robin: the order of turns, and their lengths.
 
-Theory of operation. Each name has a credit of seconds. Each round the credit grows by a quantum
-times the name's weight, divided by the largest weight. The name has a turn when its credit has
-reached a quantum, and the turn lasts until the credit is used up. A turn cannot end in the middle
-of a step, so it may overrun. The name owes the excess: it gets no turn until later rounds have paid
-the debt. So the time of each name is proportional to its weight, however long its steps are, to
-within a step and a quantum (Shreedhar and Varghese, SIGCOMM 1995, section 3; a turn may overrun, as
-in surplus round robin).
+Theory of operation. A *name* stands for anything that takes turns. Each name has a credit of
+seconds. Each round the credit grows by a quantum times the name's weight, divided by the largest
+weight. The name has a turn when its credit has reached a quantum, and the turn lasts until the
+credit is used up. A turn cannot end in the middle of a step, so it may overrun. The name owes the
+excess: it gets no turn until later rounds have paid the debt. So the time of each name is
+proportional to its weight, however long its steps are, to within a step and a quantum (Shreedhar
+and Varghese, SIGCOMM 1995, section 3; a turn may overrun, as in surplus round robin).
 
 A name of weight 0 has a turn only if no other name wants a turn. A new name has the next turn. A
 resting name wants no turn, and keeps its weight and its credit.
@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
-#: Seconds of a turn. A switch takes a few tenths of a millisecond.
+#: Seconds of a turn, by default. A switch takes a few tenths of a millisecond.
 QUANTUM = 0.02
 
 #: The part of a quantum that a credit must have reached. Less than 1, since sums are rounded.
@@ -42,7 +42,7 @@ class RoundRobin(Generic[Name]):
 
     @property
     def awake(self) -> Sequence[Name]:
-        """The names that do not rest, in their order."""
+        """The names that do not rest, in the order of their turns."""
         return tuple(self._order)
 
     def join(self, name: Name) -> None:
@@ -73,7 +73,7 @@ class RoundRobin(Generic[Name]):
         return self._credits[name]
 
     def use(self, name: Name, seconds: float) -> None:
-        """Subtract the ``seconds`` that ``name`` has had the turn from its credit."""
+        """Subtract the ``seconds`` of a turn of ``name`` from its credit."""
         self._credits[name] -= seconds
 
     def next(self) -> Name | None:

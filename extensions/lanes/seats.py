@@ -39,7 +39,7 @@ from ...scheduler.state.state import Attempt, DeviceState
 from .name import NAME
 from .weights import TurnWeights, weight_of, who_measures, why_without_turns
 
-#: Trials of these contracts can be stopped between any two steps.
+#: Contracts whose trials can be stopped between any two steps.
 TAKE_TURNS = ("torch", "empty")
 
 
@@ -213,7 +213,7 @@ class LaneSeats(Seats):
         alike = sum(each.study == study for each in residents)
         faster = alike < fused_groups.most(state.studies[study])
         if faster and alike == len(residents):
-            return ""  # it takes no other study's turns
+            return ""  # a trial in this seat takes no other study's turns
         if state.cross_study and not state.packed:
             return "" if self._all_give_way(slot) else f"nobody gives way in lane {lane}"
         priority = state.studies[study].spec.priority
@@ -224,7 +224,7 @@ class LaneSeats(Seats):
         return ""
 
     def _unmeasured(self, study: str) -> str:
-        """Return words if the study's gain from sharing is not measured yet; else empty."""
+        """Return words to append if the study's gain from sharing is not measured yet, or ""."""
         is_measured = self._state.costs.group_slowdown_is_known(study)
         if (
             self._extensions.fused_groups.steps_at_once(self._state.studies[study])
@@ -236,7 +236,7 @@ class LaneSeats(Seats):
     def _without_gain(self, residents: Sequence[Attempt]) -> Attempt | None:
         """Return the youngest resident that gains nothing by sharing with its study, or None."""
         if self._state.cross_study:
-            return None  # it is there in the place of residents that give way
+            return None  # a resident is there because the others give way, not to gain
         by_study = Counter(each.study for each in residents)
         most = self._extensions.fused_groups.most
         idle = {

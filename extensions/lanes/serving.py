@@ -32,7 +32,10 @@ def serve(
     handle: Callable[[Work], None],
     resumed: Callable[[Run], None],
 ) -> NoReturn:
-    """Serve with the seats and the page that ``told`` names; see ``hooks.Serve``."""
+    """Serve in a thread for each seat; see ``hooks.Serve``.
+
+    ``told`` has the number of seats and the file of the turn page (``TurnPage.told``).
+    """
     from ...tasks.training.loop import device_here  # loads torch
     from .host_state import Generators
 

@@ -1,9 +1,9 @@
 """A page of memory in which a trainer tells its worker which run has the turn, and each run's time.
 
-Theory of operation. The worker needs both when the trainer can no longer report them: when its
-process has died, or when a step does not end. So the trainer writes both to the page at each change
-of turn, in a few microseconds. A counter is odd while the page is being written. So a reader that
-has read half of a change notices that, and reads again.
+Theory of operation. The worker needs both when the trainer can no longer report them: when the
+trainer's process has died, or when a step does not end. So the trainer writes both to the page at
+each change of turn, in a few microseconds. A counter is odd while the page is being written. So a
+reader that has read half of a change notices that, and reads again.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import struct
 import time
 from pathlib import Path
 
-#: A counter, the fence of the run in turn (0: none), and the time its turn began (monotonic).
+#: A counter, the fence of the run in turn (0: none), and the time at which its turn began
+#: (monotonic).
 _HEAD = struct.Struct("=QQd")
 #: A run's fence, and the total seconds of its turns that have ended.
 _ROW = struct.Struct("=Qd")
-#: The most readings of a page that is being written, and seconds between two readings.
+#: The most attempts to read a page that is being written, and the seconds between two attempts.
 _READINGS, _PAUSE = 100, 0.001
 
 
@@ -42,16 +43,16 @@ class TurnPage:
     # -- the trainer -----------------------------------------------------------------------------
 
     def turn(self, fence: int, began: float) -> None:
-        """Write that run ``fence`` has had the turn since ``began`` (monotonic); 0: no run."""
+        """Write that run ``fence`` (0: no run) has had the turn since ``began`` (monotonic)."""
         self._head = (fence, began)
         self._write()
 
     def had(self, fence: int, seconds: float) -> None:
-        """Note that a run's turns have lasted ``seconds`` in all; the next ``turn`` writes it."""
+        """Note that a run's turns have lasted ``seconds`` in all; the next ``turn`` writes this."""
         self._rows[fence] = seconds
 
     def gone(self, fence: int) -> None:
-        """Note that a run is over; the next ``turn`` writes it."""
+        """Note that a run has ended; the next ``turn`` removes its row from the page."""
         self._rows.pop(fence, None)
 
     def _write(self) -> None:
@@ -88,7 +89,7 @@ class TurnPage:
             if before % 2 == 0 and before == _HEAD.unpack_from(self._page, 0)[0]:
                 break
             time.sleep(_PAUSE)
-        return in_turn, began, rows  # half written: the writer has died in the middle
+        return in_turn, began, rows  # half written, if the trainer died while it wrote
 
     def remove(self) -> None:
         """Close the page, and remove its file."""

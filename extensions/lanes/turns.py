@@ -7,7 +7,7 @@ its own lock. A waiting trial keeps its stack, its step in the middle of the epo
 thread-local state (grad mode, autocast).
 
 A trial that *rests* waits until each other trial has had one turn, or rests too. Meanwhile another
-trial may *hold* the resting trial and compute for it. Then the resting trial goes on when the
+trial may *hold* the resting trial and compute for it. Then the resting trial continues when the
 holder lets it go.
 
 Only time in turn counts: ``Turn.clock`` stands still while others have the turn. A measurement must
@@ -38,7 +38,7 @@ class Turn:
     """The turns of one run. All methods except ``hurry`` are called by the run's own thread."""
 
     def __init__(self, turns: Turns, trial: str, fence: int, resumed: Callable[[], None]) -> None:
-        """Start without the turn. ``resumed`` is called at the start of each turn but the first."""
+        """Start without the turn. ``resumed`` is called when the run has the turn again."""
         self._turns = turns
         self.trial = trial
         self.fence = fence
@@ -52,11 +52,11 @@ class Turn:
         self.began = 0.0
         #: The time at which the turn is to be passed on (monotonic).
         self.until = 0.0
-        #: Seconds in which others had the turn since this run's first turn began.
+        #: Seconds in which other runs had the turn since this run's first turn began.
         self.away = 0.0
 
     def clock(self) -> float:
-        """Return the seconds of a clock that stands still while others have the turn."""
+        """Return the seconds of a clock that stands still while other runs have the turn."""
         return time.perf_counter() - self.away
 
     def is_over(self) -> bool:
@@ -64,11 +64,11 @@ class Turn:
         return not self.alone and time.monotonic() >= self.until
 
     def pass_on(self) -> None:
-        """Let others have their turns; return when this run has the turn again."""
+        """Let other runs have their turns; return when this run has the turn again."""
         self._turns.pass_on(self)
 
     def rest(self) -> None:
-        """Wait until others have had their turns, or, if held, until the holder lets go.
+        """Wait until other runs have had their turns, or, if held, until the holder lets go.
 
         The process's state is not restored afterwards, except for what ``resumed`` sets.
         """
@@ -79,11 +79,11 @@ class Turn:
         self._turns.hold(resting)
 
     def let_go(self, resting: Sequence[Turn]) -> None:
-        """Let those of the ``resting`` turns go on that were held."""
+        """Let those of the ``resting`` turns continue that were held."""
         self._turns.let_go(resting)
 
     def begin_anew(self) -> None:
-        """Restart the current turn, so that the time spent on loading is not charged to the run."""
+        """Restart the current turn. The time spent so far is not taken from the run's credit."""
         self._turns.begin_anew(self)
 
     def hurry(self) -> None:
@@ -134,7 +134,7 @@ class Turns:
         return turn
 
     def forget(self, trial: str) -> None:
-        """Drop the debt of a trial that will not come back."""
+        """Drop the debt of a trial that will have no more segments here."""
         with self._lock:
             self._owed.pop(trial, None)
 
@@ -186,7 +186,7 @@ class Turns:
     def hold(self, resting: Sequence[Turn]) -> None:
         with self._lock:
             for turn in resting:
-                if turn not in self._resting:  # it was about to go on
+                if turn not in self._resting:  # it was about to continue
                     self._robin.rest(turn)
                     self._resting[turn] = set()
             self._hurried = [turn for turn in self._hurried if turn not in resting]

@@ -46,7 +46,7 @@ class TurnWeights:
         self._state = core.state
 
     def enter(self, attempt: Attempt) -> tuple[tuple[str, float], ...]:
-        """Start to count the turns of an attempt that has just got its seat.
+        """Start to count the turns of an attempt that has just been given its seat.
 
         Returns the weights of all residents of the lane, the attempt's own included.
         """

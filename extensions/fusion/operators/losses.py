@@ -16,8 +16,8 @@ from .vectorised import last_dimension
 
 #: torch's default for ``ignore_index``.
 _IGNORED = -100
-#: Returns the mean loss of the examples that are not ignored, and their number. ``_MEAN`` is
-#: torch's code for the mean.
+#: The operator that returns the mean loss of the examples that are not ignored, and their number.
+#: ``_MEAN`` is torch's code for the mean.
 _nll = torch.ops.aten.nll_loss_forward.default
 _MEAN = 1
 _log_softmax = last_dimension(F.log_softmax)
