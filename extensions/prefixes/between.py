@@ -1,19 +1,19 @@
-"""Take over epochs from trials of other studies, if the user declares that the data are equal.
+"""Takes over epochs from trials of other studies, if the user declares that the data are equal.
 
-Theory of operation. The trials of one study have the same code, data, seed and machine. Trials of
-two studies have them if both studies are in the same *group*, and have computed under the same
-machine signature and system configuration. A group is the user's token for the data, the digest of
-all that the code imports, the seed, and the size of the batches and their shards. Within a group,
-chains (``chain``) tell which epochs of two trials have equal bits, as they do within a study.
+Theory of operation. The trials of one study have the same code, data, seed and machine. So do
+trials of two studies in the same *group* that have computed under the same machine signature and
+system configuration. A group is the user's token for the data, the digest of all that the code
+imports, the seed, and the size of the batches and their shards. Within a group, chains (``chain``)
+tell which epochs of two trials have equal bits, as they do within a study.
 
 A trial takes over epochs that were accepted before the trial is entered. It takes them over only up
 to the last durable state that both trials have in common. So it never has to replay what another
 study has trained, and the best trial has its state in the store. The ledger has a separate row for
 this trial's use of the state, so the file stays when the other study drops it.
 
-The trials of a study that is over are in the event that starts this study (``EarlierTrial``), or
-are added when the other study ends. They are used as long as that study is over. The trials of a
-running study are read from that study's own state.
+The trials of a study that has ended are in the event that starts this study (``EarlierTrial``), or
+are added when the other study ends. They are used until that study is reopened or deleted. The
+trials of a running study are read from that study's own state.
 
 An input that the user did not declare is in no key. So if an epoch trained in this study has other
 bits than the same epoch in another study, this study takes over nothing more from other studies,
@@ -54,7 +54,7 @@ def group_of(spec: StudySpec) -> str:
 
 
 def earlier_trial(spec: StudySpec, trial: Trial, epochs: PastTrial | OfTrial) -> EarlierTrial:
-    """Return a record of ``trial``, whose study ends, for later studies to take ``epochs`` from."""
+    """Return a record of ``trial``, whose study has ended, with the ``epochs`` to take over."""
     return EarlierTrial(
         id=trial.id,
         params=trial.params,
@@ -99,7 +99,7 @@ class OtherStudies:
         """Return True if ``trial`` may take over ``epoch`` of ``other``.
 
         It may if ``epoch`` was reported with all metrics that the study needs, and if the store has
-        a state after ``epoch``, or after a later epoch up to which both trials are the same.
+        a state after ``epoch``, or after a later epoch up to which both trials have equal bits.
         """
         reported = dict(epochs_of(self._state, other).reports.get(epoch, ()))
         if not reported.keys() >= {study.spec.metric, *study.spec.also}:
@@ -122,7 +122,7 @@ class OtherStudies:
         and its system configuration is that of the study's trials.
         """
         if study.system is None and study.spec.system_fixed:
-            return False  # it is not chosen yet
+            return False  # the study's system configuration is not chosen yet
         if system_part_of(signature) != system_part(dict(study.system or ())):
             return False
         machine = machine_of(signature)
@@ -202,13 +202,13 @@ class OtherStudies:
             ]
             for other, its in studies.items():
                 if other != name and self._group(self._state.studies[other].spec) == group:
-                    # What it left when it was over before, and went on, counts no more.
+                    # Records from an earlier end, after which the study was reopened, are old.
                     before = [each for each in its.earlier if each.study != name]
                     its.earlier = [*before, *past_trials]
         self.forget_study(study.spec.id)
 
     def states_changed(self, name: str, states: tuple[Parent, ...]) -> None:
-        """Note the durable states that trial ``name``, whose study is over, has now."""
+        """Note the durable states that trial ``name``, whose study has ended, has now."""
         for its in known_of(self._state).studies.values():
             if any(each.id == name for each in its.earlier):
                 its.earlier = [

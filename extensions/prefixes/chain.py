@@ -5,8 +5,8 @@ machine, the keys of random numbers, and the hyperparameters used up to that epo
 all of these except the last two are the same. So a trial's *chain* has a link for each epoch from
 which new hyperparameters apply (``base.pieces``), and the key of a link covers all links before it:
 
-    H_0 = digest(replicate, what enters at 0)
-    H_k = digest(H_before, k, what enters at k)
+    H_0 = digest(replicate, hyperparameters that apply from the start)
+    H_k = digest(H_before, k, hyperparameters that apply from after epoch k)
 
 If the links of two trials for epoch n have equal keys, all their epochs up to n have equal bits:
 the trials have a common *prefix*. Keys are made of JSON texts, so 1, 1.0 and true differ. So do
@@ -49,11 +49,11 @@ Chain = tuple[Link, ...]
 def obstacle(spec: StudySpec) -> str:
     """Return the reason why trials of the study cannot share bits; empty if they can.
 
-    They can if their random numbers have common keys, if epochs are a function of the trial, and if
-    neither the machine nor a system parameter may change the results. The state of an objective or
-    of an epoch function is not known, so another trial cannot continue from it. In studies with
-    forks, an epoch counts only with a durable state of its own trial, and a trial that takes the
-    epoch over late may find no such state.
+    They can if their random numbers have common keys, if Penstock runs their steps, if no trial is
+    forked, and if neither the machine nor a system parameter may change the results. The state of
+    an objective or of an epoch function is not known, so another trial cannot continue from it. In
+    studies with forks, an epoch counts only with a durable state of its own trial, and a trial that
+    takes the epoch over late may find no such state.
     """
     reasons = (
         (spec.seeding != "shared", 'seeding="trial" gives each trial random numbers of its own'),

@@ -67,7 +67,7 @@ class StudyPrefixes:
 
 def prefixes_of(reader: Reader, study: StudyRow) -> StudyPrefixes:
     """Return the prefixes of a study in the ledger."""
-    epochs = reader.epochs(study.id)  # before the trials, so that the trial of every one is known
+    epochs = reader.epochs(study.id)  # read first, so that the trial of each epoch is read, too
     spec, names = spec_from_json(study.spec_json), reader.study_names()
     return study_prefixes(spec, reader.trials(study.id), epochs, names)
 
@@ -122,7 +122,7 @@ def _elsewhere(spec: StudySpec, row: EpochRow) -> str:
 
 
 def left_to_others(spec: StudySpec, trials: Iterable[TrialRow], epochs: Sequence[EpochRow]) -> int:
-    """Return the number of epochs to come that other trials of the study train."""
+    """Return the number of epochs to come that are taken over from other trials of the study."""
     if obstacle(spec):
         return 0
     edges = tree(ways_of(spec, trials))

@@ -19,12 +19,12 @@ from ...scheduler.model.study import OVER, StudySpec
 from .between import earlier_trial, group_of
 from .chain import has_prefixes
 
-#: Number of earlier trials from which on no further study is added. They are in the event that
-#: starts the new study.
+#: Number of earlier trials after which no further study is added, because all of them are in the
+#: event that starts the new study.
 MOST_EARLIER = 1_000
 
-#: If a study needs this extension, its trials are continued with the metrics of their earlier
-#: epochs.
+#: Function of a study's specification: True if, when the study is reopened, its trials are read
+#: with the metrics of their earlier epochs.
 wants_reports = has_prefixes
 
 
@@ -41,7 +41,7 @@ def earlier(rows: Rows, spec: StudySpec) -> tuple[EarlierTrial, ...]:
     past_trials = list[EarlierTrial]()
     imported = {event.record.spec.id for _, event in imports(rows)}
     token = json.dumps(spec.data_token, ensure_ascii=False)
-    # The text is looked at first: to decode each study that ever ended takes long.
+    # Search the text first, since it takes long to decode each study that ever ended.
     selection = STUDY.c.status.in_(OVER) & STUDY.c.spec.contains(token, autoescape=True)
     for head in rows(STUDY, select(STUDY).where(selection).order_by(STUDY.c.finished_at.desc())):
         if len(past_trials) >= MOST_EARLIER:

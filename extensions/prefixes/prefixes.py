@@ -202,7 +202,7 @@ class Prefixes:
                 self._compare(study, trial, epoch)
 
     def study_over(self, study: StudyState) -> None:
-        """Forget a study that is over, with all of its trials."""
+        """Forget a study that has ended, once its trials are recorded for other studies."""
         self.others.study_over(study)
         self._indices.forget_study(study.spec.id)
 

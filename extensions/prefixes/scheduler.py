@@ -32,7 +32,7 @@ from .state import NAME, OfStudy, OfTrial, State, forget_study, known_of
 STATE = State
 #: Fields of a study in version 0.2 that belong to this extension.
 _OF_STUDIES = ("companions", "apart", "earlier", "apart_from_others")
-#: Number of companions from which on a study is not asked for more trials.
+#: Number of companions at which a study is not asked for more trials.
 MAX_COMPANIONS = 256
 
 
@@ -150,7 +150,7 @@ class _Companions:
         A trial that has just trained only takes over epochs of other studies, and does not wait.
         """
         if study.spec.system_fixed and study.system is None:
-            return False  # its trials wait for that, and then come here again
+            return False  # its trials wait for the system configuration, then enter again
         if after is None or study.spec.data_token:
             self._take_over(study, trial)
         if after is not None or trial.epoch >= trial.target:
@@ -172,7 +172,7 @@ class _Companions:
         Returns True if any trial is no longer a companion.
         """
         some, companions = False, self._of(study)
-        # Where one was found to go on waiting for its trainee, all others do.
+        # If one companion still waits for its trainee, all others with the same key do.
         waited_at = set[tuple[str, int]]()
         for name in list(companions):
             trial = self._state.trials[name]

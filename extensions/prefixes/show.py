@@ -1,8 +1,8 @@
 """Shows common epochs of trials: in reports, on pages, in progress, and in trials' stories.
 
-If a trial took over an epoch at the moment when another trial ended it, the first was a companion
-that had waited for the epoch. If the other trial ended the epoch earlier, the first did not need it
-then.
+If a trial took over an epoch at the moment when another trial ended that epoch, the trial had
+waited for it as a companion. If the other trial had ended the epoch earlier, the trial had not
+waited.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def common_section(
 ) -> Markup:
     """Return the report's section as HTML; empty if the trials have no epochs in common.
 
-    ``names`` are those of studies by id.
+    ``names`` are the names of all studies by id.
     """
     from markupsafe import Markup
 
@@ -56,14 +56,17 @@ def common_section(
 
 
 def left_to_others(spec: StudySpec, trials: Iterable[TrialRow], epochs: Sequence[EpochRow]) -> int:
-    """Return the number of epochs to come that other trials of the study train."""
+    """Return the number of epochs to come that are taken over from other trials of the study."""
     from . import common
 
     return common.left_to_others(spec, trials, epochs)
 
 
 class TakenOver(NamedTuple):
-    """Consecutive epochs that a trial took over: the time of the last (s), which, and why."""
+    """Consecutive epochs that a trial took over, in words, and the reason.
+
+    ``at`` is the time at which the last of them was taken over (seconds).
+    """
 
     at: float
     what: str

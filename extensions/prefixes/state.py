@@ -29,14 +29,14 @@ class OfTrial:
     reports: dict[int, Metrics] = field(default_factory=dict)
     #: For each epoch that this trial took over, the id of the trial that trained it.
     taken: dict[int, str] = field(default_factory=dict)
-    #: The trainers of this trial's epochs. Consecutive epochs with one trainer have one entry,
-    #: under the first of them; in ascending order.
+    #: The trainers of this trial's epochs, by epoch in ascending order. Consecutive epochs of one
+    #: trainer have one entry, under the first of them.
     holders: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class OfStudy:
-    """State of a study that is not over."""
+    """State of a study that has not ended."""
 
     #: Waiting trials whose next epoch another trial trains, in the order of arrival.
     companions: list[str] = field(default_factory=list)
@@ -66,20 +66,20 @@ Trained = EarlierTrial | Trial
 
 
 def known_of(state: EngineState) -> State:
-    """Return the extension's state, to be read only."""
+    """Return the extension's state, which the caller only reads."""
     knowledge: State = state.ext.get(NAME, _NOTHING)
     return knowledge
 
 
 def epochs_of(state: EngineState, trial: Trained) -> EarlierTrial | OfTrial:
-    """Return the facts about a trial's epochs, to be read only."""
+    """Return the facts about a trial's epochs, which the caller only reads."""
     if isinstance(trial, EarlierTrial):
         return trial
     return known_of(state).studies[trial.study].trials.get(trial.id, _NO_TRIAL)
 
 
 def note_trial(state: EngineState, trial: Trial) -> OfTrial:
-    """Return the record of a trial's epochs, to be changed. It is created if missing."""
+    """Return the record of a trial's epochs for the caller to change; create it if missing."""
     return known_of(state).studies[trial.study].trials.setdefault(trial.id, OfTrial())
 
 
@@ -99,7 +99,7 @@ class Index:
     by_key: defaultdict[str, dict[str, int | None]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    #: The trials that take over no epochs.
+    #: The trials that take over no epochs, as a check.
     checked: set[str] = field(default_factory=set)
 
     def add(self, name: str, chain: Chain) -> None:
@@ -115,7 +115,7 @@ class Index:
 
 
 class Indices:
-    """The indices of the studies that are not over."""
+    """The indices of the studies that have not ended."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

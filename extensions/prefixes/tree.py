@@ -24,9 +24,10 @@ _AT_WORK = (TrialState.WAITING, TrialState.RUNNING)
 
 
 class Way(NamedTuple):
-    """A trial's epochs after ``begin``: it has reached ``reached``, and its target is ``last``.
+    """A trial's epochs after ``begin`` up to ``last``, of which the trial has reached ``reached``.
 
-    ``checked``: the trial trains all of its epochs itself. ``chain`` is empty if it was forked.
+    If ``checked``, the trial trains all of its epochs itself. ``chain`` is empty for a forked
+    trial.
     """
 
     number: int
