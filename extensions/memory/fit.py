@@ -71,8 +71,8 @@ def _together(needs: Sequence[Need]) -> int:
 def fit(state: EngineState, device: Device, trials: Sequence[Trial]) -> Fit:
     """Return the number of ``trials``, in order, that the device's memory holds; at least 1.
 
-    If all fit, the number includes as many more trials of the smallest known size as fit. 0 if the
-    need of one of ``trials`` is not known.
+    If all fit, the number includes as many more trials of the smallest known size as fit. The
+    number is 0 if the need of one of ``trials`` is not known.
     """
     return fit_needs(state, device, [need(state, trial, device.kind) for trial in trials])
 
@@ -100,7 +100,7 @@ def _least(state: EngineState, kind: str, needs: Sequence[Need]) -> int:
 def left(state: EngineState, name: str, trial: Trial) -> float:
     """Return the bytes, besides the reserve, that stay free on a device if ``trial`` joins it.
 
-    0 if the device's memory is not known.
+    Returns 0 if the device's memory is not known.
     """
     device = state.devices[name].device
     if device.memory is None:

@@ -18,7 +18,7 @@ from .events import FootprintReported
 from .known import NAME, known_study, note_study, note_trial
 from .processes import Processes
 
-#: Untraceable trials in a row after which no more trials of a study are traced.
+#: Number of untraceable trials in a row after which no more trials of a study are traced.
 MAX_UNTRACED = 3
 
 
@@ -55,7 +55,7 @@ class Footprints:
             self._core.offer_slots()
 
     def _keep(self, event: FootprintReported) -> Trial | None:
-        """Keep the reported footprint; return its trial, or None if that is over or unknown."""
+        """Keep the reported footprint; return its trial, or None if it has ended or is unknown."""
         reporter = self._core.trial(event.trial)
         self._core.check_training(reporter, event.fence)
         trial = self._state.trials.get(event.of)

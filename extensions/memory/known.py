@@ -1,7 +1,7 @@
 """Knowledge of trials' memory needs, which the extension keeps in the engine's state.
 
-The knowledge is kept by study, so that all of it is dropped when the study is over. Studies and
-trials without any report have no entry.
+The knowledge is kept by study, so that all of it is dropped when the study ends. Studies and trials
+without any report have no entry.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def note_trial(state: EngineState, trial: Trial) -> KnownTrial:
 
 
 def forget_study(state: EngineState, study: str) -> None:
-    """Drop the knowledge of a study that is over."""
+    """Drop the knowledge of a study that has ended."""
     known_of(state).studies.pop(study, None)
 
 

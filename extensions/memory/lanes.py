@@ -88,7 +88,7 @@ def left_in_lane(
 ) -> float:
     """Return the bytes that stay free in the lane if ``trial`` takes the seat ``slot``.
 
-    0 if the device's memory is not known.
+    Returns 0 if the device's memory is not known.
     """
     device_state = state.devices[slot.device]
     if device_state.device.memory is None:
@@ -103,7 +103,7 @@ def left_in_lane(
 def lane_facts(
     state: EngineState, fused_groups: FusedGroups, name: str, lane: int
 ) -> dict[str, Any]:
-    """Return, in words, the memory need of a lane's residents; None if it is not known."""
+    """Return words for the memory need of a lane's residents as ``memory``; None if not known."""
     device = state.devices[name].device
     trials = lane_trials(state, name)[lane]
     required = None if device.memory is None else lane_need(state, fused_groups, device, trials)
@@ -162,7 +162,7 @@ def lane_need(
     steps = dict[str, int]()  # by what is computed at a time: a trial, or those of a study together
     for trial, each in zip(trials, known_needs, strict=True):
         if fused_groups.steps_at_once(state.studies[trial.study]):
-            # What is not known of a trial's tensors is guessed to be all it needs.
+            # If a trial's tensors are not known, its persistent part is all that it needs.
             own = each.persistent + each.ephemeral if each.ephemeral else 0
             steps[trial.study] = steps.get(trial.study, 0) + own
         else:
@@ -187,7 +187,7 @@ def _alone(
     processes = known_study(state, trial.study).processes.get(kind)
     tensors = of_trial.tensors
     if tensors is None and processes is not None and fused_groups.gains(state.studies[trial.study]):
-        tensors = processes.largest  # most are as large as others that they are trained with
+        tensors = processes.largest  # trials of a fused group are about equally large
     if processes is None or tensors is None or not tensors.peak:
         whole = need(state, trial, kind)
         return LaneNeed(whole.size, 0, 0, whole.doubt) if whole.size else None

@@ -1,7 +1,7 @@
 """The number of trials that a device with several slots may hold, and learning for that number.
 
 Theory of operation. A device with several slots first gets one trial. It gets one more if all of
-these hold: epochs of a trial there can be compared with (``profiling.costs.interference``); the
+these hold: a trial there has epochs to compare with (``profiling.costs.interference``); the
 measured gain justifies one more trial, or is still to be measured; the trials fit into the device's
 memory (``fit``); and none of them has run out of memory next to others too often. A new number of
 trials is tried on one device at a time. If lanes have several seats, the same rules hold for lanes
@@ -167,7 +167,7 @@ class Learner:
         device = self._state.devices[name]
         interference = self._state.sharing.of(trial.study, device.device.kind)
         before = self._limit(name)
-        if not attempt.accompanied:  # else the process has what others have left in it
+        if not attempt.accompanied:  # else the process has memory that other trials have left
             interference.memory = max(interference.memory, event.memory)
             self._observe_memory(trial, device.device.kind, event.memory)
         if trial.id in device.cold:

@@ -18,7 +18,7 @@ MISS = 0.05
 #: Relative margins while there are few errors: for recurrent models, whose kernels keep workspaces
 #: that no trace shows, and for others.
 RECURRENT, OTHERS = 0.5, 0.15
-#: The number of errors from which on the assumed margins no longer count.
+#: The number of errors at which the assumed margins no longer count.
 FEW = 5
 #: The smallest relative margin, also for measured needs: no two steps need exactly the same.
 LEAST = 0.05

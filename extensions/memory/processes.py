@@ -4,7 +4,7 @@ Theory of operation. The memory of a trial's process is predicted from the estim
 bytes of its tensors (``resident``). An estimate of tensors gets a margin that follows from the
 errors of the study's earlier estimates (``margin``). The amount by which a process may exceed its
 prediction (its *doubt*) is judged in the same way, but kept separate: of several trials on a
-device, rarely more than one exceeds its prediction so far.
+device, rarely more than one exceeds its prediction by so much.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Processes:
             self.most = max(self.most, expected)
 
     def observe_base(self, base: int, *, recurrent: bool) -> None:
-        """Record a process's bytes before a trial, and if the trial's model is recurrent."""
+        """Record a process's bytes before a trial, and whether the trial's model is recurrent."""
         self.base = base or self.base
         if recurrent and not self.recurrent:
             self.recurrent = True

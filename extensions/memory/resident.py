@@ -23,7 +23,7 @@ MOST = 50
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """An earlier trial: its tensors' peak, and its process before the trial and at its peak."""
+    """Bytes of an earlier trial: its tensors' peak, and its process before it and at its peak."""
 
     peak: int
     base: int
@@ -41,5 +41,5 @@ def slope(seen: Sequence[Grown]) -> float:
 
 
 def resident_bytes(base: int, peak: float, slope: float) -> int:
-    """Return a process's bytes in a trial with ``peak`` of tensors; before it, it had ``base``."""
+    """Return the bytes of a process, which had ``base`` before a trial with ``peak`` of tensors."""
     return round(base + LOADED + slope * peak)

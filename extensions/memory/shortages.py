@@ -1,4 +1,4 @@
-"""Shortages: an attempt ran out of memory. Find the trial at fault, and raise its assumed need.
+"""Shortages: finds the trial at fault if an attempt ran out of memory, and raises its assumed need.
 
 Theory of operation. If memory runs out, the process that asks last is ended, which may be the one
 that needs least. Measured needs are reliable, so the fault is looked for among the other trials:
@@ -7,8 +7,9 @@ that needs least. Measured needs are reliable, so the fault is looked for among 
   neighbour is taken to need ``RAISE`` times as much, and the trial goes back to the queue.
 * *Its own fault*, otherwise: the trial is taken to need ``RAISE`` times as much. After ``TOGETHER``
   shortages next to others it shares no device any more.
-* *Alone*: the trial goes on if there is a larger device. Otherwise it cannot be trained here, and
-  fails for good. Samplers treat it as a bad trial (``app.server.optuna_bridge``).
+* *Alone*, without neighbours: the trial continues if there is a larger device. Otherwise it cannot
+  be trained here, and fails for good. Samplers treat it as a bad trial
+  (``app.server.optuna_bridge``).
 
 A shortage next to others is not counted as a failure, since the trial's code is not at fault. If
 the memory of the device or the need of the trial is not known, or if the user limits the trial's
@@ -42,7 +43,7 @@ class Shortages:
     def excuses(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
         """Return True if the failed attempt does not count as a failure of the trial.
 
-        That is so if it ran out of memory next to others, or if there is a larger device.
+        It does not count if it ran out of memory next to others, or if there is a larger device.
         """
         killed = event.kind == "died" and "signal 9" in event.message
         members = self._state.attempts[event.fence].segment.members

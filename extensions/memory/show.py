@@ -84,7 +84,7 @@ def memory_of(reader: Reader, study: StudyRow) -> StudyMemory:
     for row in reader.trials(study.id):
         estimate, footprint = estimated.get(row.id), measured.get(row.id)
         if footprint is not None:
-            # A GPU's allocator reserves more than the peak; the estimate gives the difference.
+            # A GPU's allocator reserves more than the peak; the estimate gives the ratio.
             more = estimate.reserved / max(1, estimate.peak) if estimate is not None else 1.0
             needs: int | None = round(footprint.reserved * max(1.0, more) * (1 + LEAST))
         else:
@@ -121,7 +121,7 @@ def _code(study: StudyRow) -> tuple[str, str]:
 def _by_trial(
     reports: Iterable[FootprintReported],
 ) -> tuple[dict[str, Footprint], dict[str, Footprint], dict[str, str]]:
-    """Return, each by trial, the last estimates, the last measurements, and reasons of failures."""
+    """Return the last estimates and measurements, and the reasons of failures, each by trial."""
     estimated: dict[str, Footprint] = {}
     measured: dict[str, Footprint] = {}
     failed: dict[str, str] = {}
@@ -223,5 +223,5 @@ SENTENCES: Mapping[type[Event], Callable[[Any], str]] = {FootprintReported: _foo
 OCCASIONS: Mapping[type[Event], str] = {
     FootprintReported: "the memory that a trial needs became known"
 }
-#: The heading of what the page of a study's memory says, and what draws it.
+#: The heading of a section on the page of a study's memory, and the function that draws it.
 DETAILS = ("Memory", _section)

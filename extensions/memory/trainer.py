@@ -46,7 +46,8 @@ class _Footprints(Hook):
     def before_epoch(self, epoch: Epoch) -> None:
         """Start to measure the trial's memory in this epoch, once per trial, if there is time.
 
-        On a CPU super-nets are not measured: each step has another path, so a few say too little.
+        On a CPU super-nets are not measured: each step trains another path, so the few measured
+        steps say too little.
         """
         run, training = epoch.segment.run, epoch.segment.training
         notes = epoch.segment.warm.notes

@@ -6,7 +6,7 @@ loaded, and the trial's state is safe from anything that happens in the child. A
 killed.
 
 Estimates and measurements together take at most about ``SHARE`` of the trainer's training time, and
-measurements at most half of that. The cost of the next one is assumed to be that of the last one.
+measurements at most half of that. Each is assumed to take as long as the last one of its kind.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from ....tasks.process.failure import failure_of
 from ....tasks.training.training import Training
 from .trace import trace
 
-#: The most time for estimates and measurements, as a share of a trainer's time of training.
+#: The most time for estimates and measurements, as a share of a trainer's training time.
 SHARE = 0.01
 #: Assumed seconds of the first estimate and of the first measurement.
 ESTIMATE, MEASUREMENT = 0.25, 0.1
-#: The file, and the value to write, that make the kernel kill a process first (Linux, proc(5)).
+#: The file to write to, and the value, so that the kernel kills a process first if memory is short
+#: (Linux, proc(5)).
 _SCORE, _FIRST = Path("/proc/self/oom_score_adj"), "1000"
 _PR_SET_PDEATHSIG = 1
 #: Seconds after which a child is killed.
@@ -118,7 +119,7 @@ def in_child(work: Callable[[], dict[str, Any]], timeout: float) -> dict[str, An
     receiving, sending = os.pipe()
     parent = os.getpid()
     try:
-        with warnings.catch_warnings():  # of threads, which the child does not need
+        with warnings.catch_warnings():  # about threads, which the child does not need
             warnings.simplefilter("ignore")
             child = os.fork()
     except OSError as error:  # too many processes, or too little memory
@@ -130,9 +131,9 @@ def in_child(work: Callable[[], dict[str, Any]], timeout: float) -> dict[str, An
         try:
             os.close(receiving)
             silence = os.open(os.devnull, os.O_WRONLY)
-            for stream in (1, 2):  # what the user's code prints of fake tensors helps nobody
+            for stream in (1, 2):  # hide what the user's code prints about fake tensors
                 os.dup2(silence, stream)
-            with suppress(OSError):  # where memory is short it is this process that goes
+            with suppress(OSError):  # if memory is short, this process is killed first
                 _SCORE.write_text(_FIRST)
             _end_with(parent)
             _write_all(sending, json.dumps(work()).encode() + b"\n")
@@ -159,7 +160,7 @@ def in_child(work: Callable[[], dict[str, Any]], timeout: float) -> dict[str, An
 def _end_with(parent: int) -> None:
     """Ask the kernel to kill this process when the process ``parent`` ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before that
+    if os.getppid() != parent:  # the parent ended before the kernel was asked
         os._exit(1)
 
 
@@ -171,8 +172,8 @@ def _write_all(descriptor: int, data: bytes) -> None:
 def _all_of(descriptor: int, deadline: float) -> bytes | None:
     """Return the bytes read from a pipe up to the end of a line, or up to the pipe's end.
 
-    None if that takes too long. Reading stops at the line's end because a process started by the
-    child may keep the other end open.
+    Returns None if that takes too long. Reading stops at the line's end because a process started
+    by the child may keep the other end open.
     """
     content = b""
     while (remaining := deadline - time.monotonic()) > 0:

@@ -50,7 +50,7 @@ def double(run: Training, mode: FakeTensorMode, examples: Mapping[int, Any]) -> 
     model = _fake_model(run.model, mode)
     code = copy.copy(run.code)
     for name, value in vars(run.code).items():
-        if isinstance(value, torch.nn.Module):  # a teacher, for instance
+        if isinstance(value, torch.nn.Module):  # for example a teacher
             setattr(code, name, model if value is run.model else _fake_model(value, mode))
     few = 2 * run.code.eval_batch_size
     data = Data(

@@ -22,7 +22,7 @@ from ....tasks.training.paths import OpenChoice, Paths, paths_of
 if TYPE_CHECKING:
     from .storages import StorageTracker
 
-#: The number of paths trained to cover the candidates, and the number of paths drawn then.
+#: The number of paths trained to cover the candidates, and the number of paths drawn afterwards.
 TRIED, SAMPLED = 8, 1000
 
 
@@ -65,7 +65,11 @@ class _Heaviest:
                 self._follow(layer, number)
 
     def begin_step(self, step: int) -> None:
-        """Take an untried path if ``step`` < 0, that of most weights at 0, then the heaviest."""
+        """Take the path of a step.
+
+        Steps before 0 take untried paths, step 0 the path with the most weights, and later steps
+        the path with the largest sum of notes.
+        """
         if step < 0:
             self._paths.held = self._tried[step]
             return

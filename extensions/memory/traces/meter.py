@@ -3,9 +3,9 @@
 Theory of operation. On a CPU torch's profiler records every allocation of two steps, and of two
 batches of the validation data, including those inside kernels. The profiler changes no bit, unlike
 a dispatch mode, under which some operators compute in another way. The memory in use before is
-known: model, buffers and optimiser state. Gradients of the epoch before would be freed unseen, so
-they are dropped first, as the first step would do. On a GPU the allocator itself counts, over the
-whole epoch.
+known: model, buffers and optimiser state. The profiler would not see the last epoch's gradients
+freed, so they are dropped first, as the first step would do. On a GPU the allocator itself counts,
+over the whole epoch.
 """
 
 from __future__ import annotations

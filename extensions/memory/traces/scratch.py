@@ -48,9 +48,10 @@ _Blank = tuple[tuple[int, ...], torch.dtype, bool]
 
 
 def hidden(func: Any, args: Sequence[Any], made: Any) -> tuple[int, int]:
-    """Return the bytes that ``func`` keeps beyond its result ``made``, and the bytes that it frees.
+    """Return the bytes that ``func`` keeps unseen with its result, and those that it frees again.
 
-    ``args`` and ``made`` are fake. Both numbers are 0 if ``func`` cannot be run on parts.
+    ``args`` and the result ``made`` are fake. Both numbers are 0 if ``func`` cannot be run on
+    parts.
     """
     n = args[0].shape[0] if args[0].dim() else 1
     tensors = [each for each in tree_leaves((args, made)) if isinstance(each, torch.Tensor)]
@@ -60,7 +61,7 @@ def hidden(func: Any, args: Sequence[Any], made: Any) -> tuple[int, int]:
         with _disable_current_modes():
             grad = torch.is_grad_enabled()
             sizes = [_run(func, _blanks(func, args, part), grad) for part in parts]
-    except RuntimeError:  # a mask with a dimension of examples
+    except RuntimeError:  # for example a mask, whose dimension of examples is not cut
         return 0, 0
     if low == high:
         return sizes[0]
@@ -106,10 +107,13 @@ def _blanks(func: Any, args: Sequence[Any], part: int) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=512)
 def _run(func: Any, blanks: tuple[Any, ...], grad: bool) -> tuple[int, int]:
-    """Return the same as ``hidden`` by running the operator. ``grad``: gradients are enabled."""
+    """Return the same as ``hidden`` by running the operator.
+
+    ``grad`` is True if gradients are enabled now; it is needed for the cache only.
+    """
     args = [_zeros(each) if _is_blank(each) else each for each in blanks]
     outputs, freed = _profiled(lambda: func(*args))
-    # Only in training does a recurrent layer have a workspace, which is its last output.
+    # The last output of a recurrent layer is its workspace, which is empty except in training.
     space = outputs[-1] if func is RECURRENT else outputs if func is SQUARES else None
     return (0 if space is None else space.untyped_storage().nbytes()), freed
 
