@@ -59,7 +59,7 @@ class Activations:
         self.encodings = 0
 
     def bytes(self) -> int:
-        """Return the bytes of encoded data sets in memory, also of those only trials hold."""
+        """Return the bytes of encoded data sets in memory, including those that only trials use."""
         dropped = [name for name, entry in self._known.items() if entry.encoded() is None]
         for name in dropped:
             del self._known[name]
@@ -79,7 +79,7 @@ class Activations:
     ) -> Dataset[Any]:
         """Return ``data`` encoded. Its examples are tuples that begin with activations.
 
-        ``in_memory``: the result may be kept in memory. Raises ``TrialFailed`` if activations
+        If ``in_memory``, the result may be kept in memory. Raises ``TrialFailed`` if activations
         cannot be assigned to single examples, and any error of the user's code.
         """
         blocks = Blocks(data, encoder)
@@ -107,7 +107,7 @@ class Activations:
         """Drop the data sets that no trial uses."""
         for entry in self._known.values():
             entry.held = None
-        self.bytes()  # forgets data sets without references, and their plain data
+        self.bytes()  # this forgets data sets without references, and their plain data
 
     def _free(self) -> int:
         used_bytes = self.bytes()
@@ -206,7 +206,10 @@ def _in_file(files: KeptFiles, blocks: Blocks, extents: Sequence[Extent]) -> lis
 def _all_of(
     blocks: Blocks, extents: Sequence[Extent], first: Columns | None = None
 ) -> Iterator[Columns]:
-    """Yield all blocks. They must have the shapes of ``extents``. ``first`` is block 0, if read."""
+    """Yield all blocks, which must have the shapes of ``extents``.
+
+    ``first`` is block 0, if it is encoded already.
+    """
     for i in range(blocks.count):
         block = first if i == 0 and first is not None else blocks.encoded(i)
         shapes = [(each.dtype, tuple(each.shape[1:])) for each in block]

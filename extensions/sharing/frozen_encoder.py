@@ -94,7 +94,7 @@ def _check(module: nn.Module) -> None:
                 " requires_grad_(False), or train it as a part of model()",
             )
     layers = list(module.named_modules())
-    # What is innermost says best what is wrong.
+    # Name an innermost layer, which shows best what is wrong.
     training = sorted(
         (any(each.children()), i) for i, (_, each) in enumerate(layers) if each.training
     )
@@ -117,7 +117,7 @@ def _computing() -> Iterator[None]:
     threads, matmul = torch.get_num_threads(), torch.backends.cuda.matmul
     tf32 = matmul.allow_tf32
     try:
-        if threads != 1:  # it takes 2 ms
+        if threads != 1:  # setting the number takes 2 ms
             torch.set_num_threads(1)
         matmul.allow_tf32 = False
         with torch.no_grad():
@@ -153,6 +153,6 @@ def _structure(module: nn.Module) -> str:
     file = io.BytesIO()
     try:
         Pickler(file).dump(module)
-    except Exception:  # whatever its objects raise: then it is like no other
+    except Exception:  # objects may raise anything; then the digest is equal to no other
         file.write(secrets.token_bytes())
     return hashlib.sha256(file.getvalue()).hexdigest()

@@ -54,7 +54,7 @@ class KeptFiles:
                 header = json.loads(file.read(_PAGE).rstrip(b"\0"))
                 tensors = _mapped(file, [_extent(each) for each in header["tensors"]])
                 if header["digest"] != _digest(tensors):
-                    raise ValueError  # noqa: TRY301 - as what is not to be read at all
+                    raise ValueError  # noqa: TRY301 - treated like a file that cannot be read
             os.utime(path)
         except FileNotFoundError:
             return None
@@ -71,9 +71,10 @@ class KeptFiles:
     def write(
         self, name: str, extents: Sequence[Extent], blocks: Iterable[Sequence[Tensor]]
     ) -> list[Tensor] | None:
-        """Write the tensors of ``blocks`` to a file; return None if the disk lacks the space.
+        """Write the tensors of ``blocks`` to the file ``name``; return them as read from there.
 
-        Each block has further rows of all tensors. Raises any error of ``blocks``.
+        Each block has the next rows of all tensors. Returns None if the file cannot be written, for
+        example because the disk lacks the space. Raises any error of ``blocks``.
         """
         unfinished = self._folder / f"{name}.{os.getpid()}{_UNFINISHED}"
         try:

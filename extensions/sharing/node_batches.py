@@ -87,8 +87,8 @@ class NodeBatches:
         self._looked = -math.inf
         self._company = False
         self._possible = True
-        #: Reason why this trial reads all batches itself, or did for a while, though others read
-        #: the same; or "".
+        #: Reason why this trial reads all batches itself, or did so for a while, although other
+        #: trainers read the same batches; empty if there is none.
         self.apart = ""
         self._found = False
         #: Names of the batches that this trial has read ahead.
@@ -110,7 +110,7 @@ class NodeBatches:
         return batch
 
     def found(self) -> bool:
-        """Return True if others have read some of the epoch's batches. Reset for the next epoch."""
+        """Return True if other trainers have read batches of this epoch; call it once an epoch."""
         is_shared, self._found = self._found, False
         return is_shared
 
@@ -141,7 +141,7 @@ class NodeBatches:
             self._count, self._seconds = 0, 0.0
 
     def _pays(self, data: Dataset[Any], read: Callable[[Item], Any]) -> bool:
-        """Return True if there are other readers, and if finding batches is faster than reading."""
+        """Return True if other trainers read the same data, and if finding batches pays."""
         if not self._possible or len(self._reads) < TIMED:
             return False
         if self._alone:
@@ -200,7 +200,7 @@ class NodeBatches:
         return batch
 
     def _read_ahead(self, group: str, items: Sequence[Item], read: Callable[[Item], Any]) -> bool:
-        """Read the first of ``items`` that nobody has read or is reading; return False if none."""
+        """Read the first of ``items`` that no trainer has read or reads; return False if none."""
         for item in items:
             name = _name(group, item)
             if not self._cache.has(name) and self._cache.claim(name):

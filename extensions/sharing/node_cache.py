@@ -3,10 +3,10 @@
 Theory of operation. A batch is one file, written under another name and then renamed, so that no
 reader sees half of it. Its name identifies all that determines its bits. A trainer that is about to
 read a batch of the data set marks the batch's name (``claim``), so that no other trainer reads it
-at the same time. If a trainer dies, its marks only make others wait a little. A file stays after a
-trial has read it, since other trials may still need it. The oldest files are removed if there are
-too many bytes. When a study is over, all its files are removed, including those of trainers that
-died: the names of its files begin with its ``token``.
+at the same time. If a trainer dies, its marks only make other trainers wait a little. A file stays
+after a trial has read it, since other trials may still need it. The oldest files are removed if
+there are too many bytes. When a study ends, all its files are removed, including those of trainers
+that died: the names of its files begin with its ``token``.
 
 A file contains a description in JSON and the bytes of the tensors; nothing is unpickled. A tensor
 is read into new memory of torch's own, aligned like any other tensor, so that results computed with
@@ -80,13 +80,13 @@ class NodeCache:
         return has_others
 
     def forget(self, study: str) -> None:
-        """Remove all files of a study that is over, from any trainer."""
+        """Remove all files of a study that has ended, whichever trainer wrote them."""
         with suppress(OSError):
             for path in self._folder.glob(f"{token(study)}*"):
                 self._remove(path.name)
 
     def find(self, name: str) -> tuple[Any] | None:
-        """Return a tuple with the batch of this name (a batch may be None), or None."""
+        """Return a tuple with the batch of this name (which may be None); None if it is missing."""
         try:
             with (self._folder / name).open("rb", buffering=0) as file:
                 return (_read(file),)
@@ -106,7 +106,7 @@ class NodeCache:
         except FileExistsError:
             return False
         except OSError:
-            pass  # for example no space: then it is read for this trainer alone
+            pass  # for example no space: then the batch is read for this trainer alone
         return True
 
     def release(self, name: str) -> None:
@@ -114,7 +114,7 @@ class NodeCache:
         self._remove(name + _MARK)
 
     def put(self, name: str, batch: Any) -> None:
-        """Write a batch for others to find. It must be one that ``can_be_put``.
+        """Write a batch, which must be one that ``can_be_put``, for other trainers to find.
 
         The batch is not changed, and no reference to it is kept. A batch is not written if it is so
         large that only a few like it would fit.

@@ -18,7 +18,7 @@ class NodeTrials:
         """Open the node's cache.
 
         Args:
-            kept: The node's folder, the same for all trainers that share; None if none share.
+            kept: The node's folder, the same for all trainers that share; None if they do not.
             capacity: Returns the bytes that warm trials may have, as for ``NodeCache``.
         """
         self._cache = None
@@ -39,10 +39,10 @@ class NodeTrials:
         return self._batches.get(trial)
 
     def found(self, trial: str, remark: Callable[[str], None]) -> bool:
-        """Return True if others have read some batches of the epoch that the trial has ended.
+        """Return True if other trainers have read batches of the epoch that the trial has ended.
 
-        If they have not, although they read the same batches, ``remark`` is called once for the
-        trial with the reason.
+        If they have not, although they read the same batches, ``remark`` is called with the reason,
+        once for each trial.
         """
         batches = self._batches.get(trial)
         if batches is None:
@@ -59,6 +59,6 @@ class NodeTrials:
         self._told.discard(trial)
 
     def study_over(self, study: str) -> None:
-        """Remove all files of the study from the node's memory, from any trainer."""
+        """Remove all files of the study from the node's memory, whichever trainer wrote them."""
         if self._cache is not None:
             self._cache.forget(study)

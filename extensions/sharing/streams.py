@@ -88,7 +88,7 @@ class _Kept:
 
 
 class Streams:
-    """The batches that trials of a trainer share. Only the trial whose turn it is calls it."""
+    """The batches that trials of a trainer share. Only the trial in turn calls the methods."""
 
     def __init__(self, capacity: Callable[[], int]) -> None:
         """Start without readers. A fourth of the bytes that ``capacity`` gives may be kept."""
