@@ -38,7 +38,7 @@ class StudyElsewhere(Mirror):
         return MirroredStorage(self)
 
     def keep(self, study: str, settings: Settings) -> None:
-        """Keep ``study``, which is ours, in step with the user's as long as this process lives."""
+        """Keep our study ``study`` in step with the user's study until this process ends."""
         late_trials.keep(self, study, *_locks(settings))
 
 

@@ -1,6 +1,6 @@
 """Late trials: trials that end after the script that keeps our study in step with a user's.
 
-Theory of operation. Our study goes on without its script, for example after Ctrl-C. Trials that
+Theory of operation. Our study continues without its script, for example after Ctrl-C. Trials that
 end then are only in our ledger. So the user's study notes each of our studies that follows it, and
 a script holds a lock for each study that it keeps in step, as long as the script lives. The next
 script that opens the user's study goes through the noted studies whose lock is free, and adds their
@@ -8,7 +8,7 @@ missing trials. A note is a system attribute named after our study. Its value sa
 are, or is None if nothing is missing.
 
 The two sides have no common name for a trial, so trials are matched by state, parameters and
-values. If several trials agree in all of these, only the number that is missing is written.
+values. If several trials agree in all of these, only as many as are missing are written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from ...app.host.locks import hold
 from ...base.errors import UsageError
 from .mirror import NOTE, Mirror, end_waiting
 
-#: A function that returns the trials of a study id, and True if it is over; None if unknown.
+#: A function that returns the trials of our study with an id, and True if the study has ended; None
+#: if the study is unknown.
 Ask = Callable[[str], tuple[Sequence[FrozenTrial], bool] | None]
 
 #: The mirror and the lock of each study that this process keeps in step until it ends.
@@ -41,7 +42,7 @@ def keep(mirror: Mirror, study: str, folder: Path, where: str) -> None:
     if study in _kept:
         return
     lock = ExitStack()
-    with suppress(UsageError):  # another script follows the same study: that one is enough
+    with suppress(UsageError):  # another script that keeps the study in step is enough
         lock.enter_context(hold(folder, study))
     _kept[study] = mirror, lock
     mirror.storage.set_study_system_attr(mirror.study_id, NOTE + study, where)
@@ -50,8 +51,8 @@ def keep(mirror: Mirror, study: str, folder: Path, where: str) -> None:
 def bring(mirror: Mirror, ask: Ask, folder: Path, where: str) -> tuple[int, list[str]]:
     """Write the late trials of our studies that the user's study notes and no other script follows.
 
-    Returns the number of trials written, and the ids of studies that still run, and so will have
-    more.
+    Returns the number of trials written, and the ids of the studies that still run, which will have
+    more trials.
     """
     storage, study_id = mirror.storage, mirror.study_id
     before = len(storage.get_all_trials(study_id, deepcopy=False))
@@ -65,7 +66,7 @@ def bring(mirror: Mirror, ask: Ask, folder: Path, where: str) -> tuple[int, list
                 if study not in _kept:
                     lock.enter_context(hold(folder, study))
             except UsageError:
-                continue  # its script lives
+                continue  # the study's script lives
             answer = ask(study)
             if answer is None:
                 continue

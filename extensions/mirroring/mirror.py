@@ -2,9 +2,9 @@
 
 The trials and attributes of the user's study are copied to ours before ours is submitted. From then
 on ``Mirror.sync`` copies new entries in both directions. Each of our trials is copied to the user's
-storage when it waits or has ended, after all earlier trials: so plain Optuna can go on with the
-study at any time. Trials that other studies and processes have written to the user's storage are
-copied to ours, unless the scheduler samples, because it takes no trials of others.
+storage when it waits or has ended, after all earlier trials: so plain Optuna can continue the study
+at any time. Trials that other studies and processes have written to the user's storage are copied
+to ours, unless the scheduler samples, because it accepts no trials from elsewhere.
 
 A trial may have different numbers on the two sides: each side numbers trials as they arrive.
 """
@@ -44,12 +44,12 @@ class Mirror:
         self.study_here: int
         self._scheduled = False
         self._lock = threading.RLock()
-        self._ids: dict[int, int] = {}  # the ids there of trials that are there, by number here
-        self._numbers: dict[int, int] = {}  # the reverse
-        self._foreign: set[int] = set()  # the numbers of those that ended there first
-        self._open: set[int] = set()  # the numbers of those that had not ended on both sides
-        self._taken: set[int] = set()  # the numbers of those that somebody else runs
-        self._attrs: dict[str, Any] = {}  # the study's attributes that both sides have
+        self._ids: dict[int, int] = {}  # ids there, by our trials' numbers
+        self._numbers: dict[int, int] = {}  # our trials' numbers, by ids there
+        self._foreign: set[int] = set()  # numbers of trials that ended there first
+        self._open: set[int] = set()  # numbers of trials that had not ended on both sides
+        self._taken: set[int] = set()  # numbers of trials that another process runs
+        self._attrs: dict[str, Any] = {}  # user attributes that both sides have
 
     @classmethod
     def open(
@@ -57,13 +57,13 @@ class Mirror:
     ) -> Self:
         """Open the study ``name`` in the storage ``given`` (a URL or an object), or create it.
 
-        Raises UsageError if the storage cannot be opened, if the study exists and ``may_exist`` is
-        False, or if the study is missing and ``must_exist`` is True.
+        Raises UsageError if the storage cannot be opened, ``DuplicatedStudyError`` if the study
+        exists and ``may_exist`` is False, and KeyError if it is missing and ``must_exist`` is True.
         """
         try:
             storage = optuna.storages.get_storage(given)
             studies = {study.study_name: study for study in storage.get_all_studies()}
-        except Exception as error:  # whatever a driver raises
+        except Exception as error:  # a driver may raise anything
             raise UsageError.refuse(
                 "storage", given, f"a storage that can be opened ({error})"
             ) from error
@@ -93,9 +93,10 @@ class Mirror:
         self.sync()
 
     def follow(self, storage: BaseStorage, study_id: int, *, scheduled: bool = False) -> None:
-        """Make the study ``study_id`` in ``storage``, which has the same trials, ours from now on.
+        """From now on, use the study ``study_id`` in ``storage``, with the same trials, as ours.
 
-        If ``scheduled``, our study begins with the waiting trials, in order, and shares no others.
+        If ``scheduled``, our study begins with the waiting trials, in order, and takes no other
+        trials from there.
         """
         with self._lock:
             self.here, self.study_here = storage, study_id
@@ -115,7 +116,7 @@ class Mirror:
             foreign_trials = self.storage.get_all_trials(self.study_id, deepcopy=False)
             by_id = {trial._trial_id: trial for trial in foreign_trials}
             for number in sorted(self._open):
-                if number < len(own_trials):  # a scheduler may not have begun it yet
+                if number < len(own_trials):  # the scheduler may not have made the trial yet
                     self._compare(own_trials[number], by_id[self._ids[number]])
             for trial in own_trials:
                 if trial.number not in self._ids:
@@ -193,7 +194,7 @@ class Mirror:
             self.storage.set_study_user_attr(self.study_id, key, value)
             self._attrs[key] = foreign_attrs[key] = value
         if self._scheduled:
-            return  # what is there may be facts about another study
+            return  # attributes there may be about another study
         for key, value in _news(foreign_attrs, self._attrs).items():
             self.here.set_study_user_attr(self.study_here, key, value)
             self._attrs[key] = value
@@ -204,7 +205,7 @@ def _news(attrs: dict[str, Any], previous: dict[str, Any]) -> dict[str, Any]:
 
 
 def end_waiting(storage: BaseStorage, trial_id: int, ended: FrozenTrial) -> bool:
-    """Write all of ``ended`` to a waiting trial; return False if somebody else has taken it."""
+    """Write all of ``ended`` to a waiting trial; return False if another process has taken it."""
     _check_choices(storage, ended)
     if not _begin(storage, trial_id):
         return False
@@ -231,7 +232,7 @@ def _check_choices(storage: BaseStorage, trial: FrozenTrial) -> None:
 
 
 def _begin(storage: BaseStorage, trial_id: int) -> bool:
-    """Take a waiting trial; return False if somebody else was faster."""
+    """Take a waiting trial; return False if another process was faster."""
     try:
         return storage.set_trial_state_values(trial_id, TrialState.RUNNING)
     except UpdateFinishedTrialError:

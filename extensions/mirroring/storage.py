@@ -116,10 +116,10 @@ class MirroredStorage(ReadSide):
     """The user's storage, with our study in place of one of its studies."""
 
     def __init__(self, mirror: Mirror) -> None:
-        super().__init__(dict)  # which studies there are is asked of the storages
+        super().__init__(dict)  # no studies: they are looked up in the storages
         self._mirror = mirror
-        #: The study's attributes that are lists of trial ids, as trial numbers. They are no
-        #: results: trainers and the user's storage keep lists of their own, with other ids.
+        #: The study's attributes that are lists of trial ids, with our trials' numbers in place of
+        #: ids. They are not copied: trainers and the user's storage keep lists of their own.
         self._numbers: dict[str, list[int]] = {}
 
     def get_all_studies(self) -> list[FrozenStudy]:
