@@ -27,10 +27,10 @@ def branch(
     outside: bool = False,
     why: str = "",
 ) -> list[int]:
-    """Create trials that go on from a trial's state after ``epoch`` with other values.
+    """Create trials that continue from a trial's state after ``epoch`` with other values.
 
-    Return the numbers of the new trials. Raises UsageError if the command is refused, BackendError
-    if no scheduler answers.
+    Returns the numbers of the new trials. Raises UsageError if the command is refused, and
+    BackendError if no scheduler answers.
     """
     if not isinstance(params, Mapping):
         raise UsageError.refuse("params", params, "a mapping of names to values")
@@ -50,7 +50,7 @@ def branch(
 
 
 def made(study: StudyRow, parent: int, epoch: int, numbers: Sequence[int]) -> str:
-    """Say which trials were made of trial ``parent``."""
+    """Return a sentence that names the branches made of trial ``parent``."""
     several = len(numbers) > 1
     those = f"trials {numbers[0]} to {numbers[-1]}" if several else f"trial {numbers[0]}"
     goes = "go on" if several else "goes on"

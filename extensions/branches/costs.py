@@ -66,7 +66,10 @@ def _span(first: int, last: int) -> str:
 
 
 def start_words(plan: dict[str, Any], copies: int) -> str:
-    """Say when branches would start by the scheduler's plan: they go ahead of waiting trials."""
+    """Return words for when branches would start by ``plan``, the scheduler's plan.
+
+    Branches start before waiting trials.
+    """
     if plan["free"]:
         first = "the first begins" if copies > len(plan["free"]) else "each begins"
         begins = "it begins" if copies == 1 else first

@@ -11,7 +11,7 @@ from ...scheduler.model.study import Params
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Branched(Event):
-    """A user has created trials that go on from a trial's state with other values."""
+    """A user has created trials that continue from a trial's state with other values."""
 
     #: The id of the trial that is branched.
     trial: str

@@ -59,7 +59,10 @@ class _Asked(NamedTuple):
 
 
 def trial_form(reader: Reader, study: StudyRow, trial: TrialRow) -> Markup:
-    """Return the form, the reason against it if there is one, or nothing before the first epoch."""
+    """Return the form, or the reason why the trial cannot be branched.
+
+    Empty before the trial's first epoch.
+    """
     begin = trial.origin_epoch or 0
     if trial.epoch <= begin:
         return Markup()
@@ -85,7 +88,10 @@ def trial_form(reader: Reader, study: StudyRow, trial: TrialRow) -> Markup:
 
 
 def made_by(settings: Settings, reader: Reader, fields: Fields) -> str:
-    """Make the branches that a form asks for, and say so. Raises as ``control.branch`` does."""
+    """Make the branches that a form asks for; return a sentence about them.
+
+    Raises as ``control.branch`` does.
+    """
     from ...app.client.study.control import client_of
 
     request = _asked(reader, fields)
@@ -104,7 +110,7 @@ def made_by(settings: Settings, reader: Reader, fields: Fields) -> str:
 
 
 def cost_by(settings: Settings, reader: Reader, fields: Fields) -> str:
-    """Say what a form's branches would cost. Raises UsageError as ``made_by`` would."""
+    """Return words for the cost of a form's branches. Raises UsageError as ``made_by`` would."""
     request = _asked(reader, fields)
     rows = reader.trials_of([trial_id(request.study.id, request.number)])
     if not rows:
@@ -170,5 +176,5 @@ def _possible(facts: _Known, epoch: int) -> bool:
     return not refusal(facts.study, facts.trial, epoch, epoch + 1, 1)
 
 
-#: Functions by the form's field ``action``: make the branches, or say their cost.
+#: Functions by the form's field ``action``: they make the branches, or return their cost in words.
 ACTIONS = {"branch": made_by, "branch-cost": cost_by}

@@ -54,7 +54,8 @@ def _branched(
     )
 
 
-#: The function that makes each kind of command an event; its arguments are the fields.
+#: The function that turns each kind of command into an event. Its arguments are the command's
+#: fields.
 COMMANDS: Mapping[str, Callable[..., Event]] = {"branch": _branched}
 
 
@@ -66,12 +67,12 @@ def answer(event: Event, state: EngineState) -> Iterator[tuple[str, Any]]:
 
 
 def reopens(body: Mapping[str, Any]) -> bool:
-    """Return True if a command may be for a study that is over, which is then reopened."""
+    """Return True if a command may be for a study that has ended, which is then reopened."""
     return body.get("kind") == "branch"
 
 
 def check_past(body: Mapping[str, Any], record: StudyRecord, past: FinishedStudy) -> None:
-    """Check a command for a study that is over, before the study is reopened for the command.
+    """Check a command for a study that has ended, before the study is reopened for the command.
 
     Raises UsageError as the command itself would. The types of the fields are checked later, with
     the command.

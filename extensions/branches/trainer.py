@@ -115,12 +115,15 @@ class _Retrace:
         task = self._run.task
         if task.memory_limit is None:
             self._beginning.states.keep(task.study, self.last.hash, epoch, state)
-        self._beginning.training.system.enter()  # it holds for the process
-        self._run.memory.begin()  # what was needed meanwhile is not the trial's
+        self._beginning.training.system.enter()  # the replay has changed the process's settings
+        self._run.memory.begin()  # memory that the replay needed is not the trial's
         return state
 
     def check_fits(self, state: dict[str, Any]) -> None:
-        """Raise an error that names the changed value if the branch cannot go on from ``state``."""
+        """Raise ``TrialFailed`` if the branch cannot continue from ``state``.
+
+        The error names the changed values that decide the shapes of a state.
+        """
         own = self._beginning.training
         stored, present = _outline(state, own), _outline(own.state(), own)
         if stored == present:

@@ -52,7 +52,7 @@ def values_of(
             merged[name] = given[name]
         elif is_active(name, spec.conditions, merged):
             if name not in before:
-                if name in assumed:  # after the parent: it goes on without
+                if name in assumed:  # added since: like its parent, the branch has none
                     continue
                 raise UsageError(f"with these values {name} is a parameter, too: give its value")
             merged[name] = before[name]
@@ -67,7 +67,7 @@ def values_of(
             raise UsageError.refuse(
                 f"params[{name!r}]", merged[name], "more than 0, because its range is log"
             )
-    # What lies outside, and what the parent has, also where its study was edited since, is taken.
+    # Accept values outside the space, and the parent's values even if the space was edited since.
     fixed = {name: value for name, value in merged.items() if name not in given} | numbers
     texts = {name: Categorical([value]).to_json() for name, value in fixed.items()}
     space = tuple((name, texts.get(name, text)) for name, text in spec.space or ())
