@@ -105,7 +105,7 @@ class HuggingFaceCallback(TrainerCallback):
         **_: Any,
     ) -> None:
         """Report the epoch, which the Trainer has just evaluated and saved."""
-        assert args.output_dir is not None  # it has just saved there
+        assert args.output_dir is not None  # the Trainer has just saved there
         saved = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
         files = {
             file.name: file.read_bytes() for file in saved.iterdir() if file.name not in _LEFT_OUT

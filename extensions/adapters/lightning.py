@@ -204,7 +204,7 @@ class _Logs:
         if reduce_fx not in ("mean", torch.mean):
             raise _unserved(f"log({name!r}, reduce_fx={reduce_fx!r})")
         if isinstance(value, torch.nn.Module | dict):
-            # It would accumulate in attributes, which do not move with a trial.
+            # A torchmetrics object accumulates in attributes, which do not move with a trial.
             raise _unserved(f"log({name!r}) of a {type(value).__name__}, which is not a number")
         self.values[name] = value.detach() if isinstance(value, torch.Tensor) else value
 

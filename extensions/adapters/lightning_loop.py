@@ -20,7 +20,7 @@ except ImportError as error:
 
 
 class LightningCallback(Callback):
-    """Makes the epochs of a Lightning ``Trainer`` those of a trial, in an epoch function.
+    """Makes the epochs of a Lightning ``Trainer`` those of a trial, in an epoch function::
 
         report = penstock.LightningCallback(trial)
         trainer = Trainer(max_epochs=-1, callbacks=[report], default_root_dir=report.folder, ...)

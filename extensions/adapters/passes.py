@@ -26,7 +26,7 @@ class Passes:
     """
 
     def __init__(self, trial: EpochTrial) -> None:
-        """Raises ``UsageError`` if ``trial`` is not the trial of an epoch function."""
+        """Load the trial's last state; raise ``UsageError`` for a trial of no epoch function."""
         if not isinstance(trial, EpochTrial):
             allowed = "the trial of an epoch function: write @penstock.epoch_function above it"
             raise UsageError.refuse("trial", trial, allowed)
@@ -40,8 +40,8 @@ class Passes:
     def take(self) -> Any:
         """Return the state that was reported with the epoch ``epoch``.
 
-        None at the trial's start, and on a second call: the state may be large, so it is not kept
-        in memory here.
+        Returns None at the trial's start, and on a second call: the state may be large, so it is
+        not kept in memory here.
         """
         state, self._state = self._state, None
         return state
@@ -84,5 +84,5 @@ class Passes:
 
 
 def missing(extra: str, error: ImportError) -> UsageError:
-    """Return the error for a framework that cannot be imported; names the ``extra`` to install."""
+    """Return the error for a framework that cannot be imported, which names ``extra``."""
     return UsageError(f"{error}: pip install 'penstock[{extra}]'", field=extra)

@@ -26,12 +26,14 @@ _KIND = "penstock kind"
 
 
 class PartialFit:
-    """An estimator whose ``partial_fit`` is called once in each epoch of a trial.
+    """An estimator whose ``partial_fit`` is called once in each epoch of a trial::
 
-    fit = penstock.PartialFit(trial, SGDClassifier(alpha=trial.params["alpha"]))
-    for epoch in fit.epochs():
-        fit.estimator.partial_fit(x, y, classes=range(10))
-        fit.report({"accuracy": fit.estimator.score(x_valid, y_valid)})
+        fit = penstock.PartialFit(trial, SGDClassifier(alpha=trial.params["alpha"]))
+        for epoch in fit.epochs():
+            fit.estimator.partial_fit(x, y, classes=range(10))
+            fit.report({"accuracy": fit.estimator.score(x_valid, y_valid)})
+
+    ``estimator`` is the estimator, restored to its state after the trial's last epoch.
     """
 
     def __init__(self, trial: EpochTrial, estimator: BaseEstimator) -> None:
@@ -54,7 +56,7 @@ class PartialFit:
     def report(self, metrics: Mapping[str, Any]) -> None:
         """Report the epoch's metrics, and store the estimator.
 
-        Raises ``UsageError`` that names an attribute which cannot be stored.
+        Raises ``UsageError``, which names the attribute, if an attribute cannot be stored.
         """
         self._passes.report(metrics, state_of(self.estimator))
 
@@ -62,7 +64,7 @@ class PartialFit:
 def state_of(estimator: BaseEstimator) -> dict[str, Any]:
     """Return the attributes that fitting has set on ``estimator``, in a form for checkpoints.
 
-    Raises ``UsageError`` that names an attribute which refers to itself.
+    Raises ``UsageError``, which names the attribute, if an attribute refers to itself.
     """
     constructor_params, state = estimator.get_params(deep=False), {}
     for name, value in sorted(vars(estimator).items()):

@@ -23,7 +23,7 @@ class XGBoostCallback(TrainingCallback):
         )
 
     The last value of each metric of ``evals`` is reported under a name such as
-    ``validation-logloss``. ``booster`` is the model to go on from; None at the trial's start.
+    ``validation-logloss``. ``booster`` is the model to continue from; None at the trial's start.
     ``num_boost_round`` counts the rounds from there on.
     """
 
