@@ -81,7 +81,7 @@ class HuggingFaceCallback(TrainerCallback):
         **_: Any,
     ) -> None:
         self._passes.begin()
-        # The epochs trained so far; None and 0 before the first step.
+        # ``state.epoch`` counts the epochs trained so far; None or 0 before the first step.
         self._passes.check(
             round(state.epoch or 0) + 1,
             "call trainer.train(resume_from_checkpoint=report.checkpoint)",

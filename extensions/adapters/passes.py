@@ -22,11 +22,12 @@ from ...tasks.contracts.contract import EpochTrial
 class Passes:
     """Maps the passes of a framework's loop to a trial's epochs.
 
-    ``epoch`` is the number of the last epoch that the trial has trained; 0 at its start.
+    ``epoch`` is the number of the epoch that is being trained. Before the first ``begin`` it is the
+    number of the last epoch that the trial has trained; 0 at the trial's start.
     """
 
     def __init__(self, trial: EpochTrial) -> None:
-        """Load the trial's last state; raise ``UsageError`` for a trial of no epoch function."""
+        """Load the trial's last state; raise ``UsageError`` if ``trial`` is no ``EpochTrial``."""
         if not isinstance(trial, EpochTrial):
             allowed = "the trial of an epoch function: write @penstock.epoch_function above it"
             raise UsageError.refuse("trial", trial, allowed)

@@ -61,7 +61,7 @@ class _Asked(NamedTuple):
 def trial_form(reader: Reader, study: StudyRow, trial: TrialRow) -> Markup:
     """Return the form, or the reason why the trial cannot be branched.
 
-    Empty before the trial's first epoch.
+    Returns nothing before the trial's first epoch.
     """
     begin = trial.origin_epoch or 0
     if trial.epoch <= begin:

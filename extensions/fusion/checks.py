@@ -37,7 +37,7 @@ def spent(device: torch.device) -> float:
 
 
 class Mismatch(NotFused):
-    """A trial's results in a group differ in their bits from its results alone."""
+    """Raised if a trial's results in a group have other bits than its results alone."""
 
 
 class SoloCopy:
@@ -52,14 +52,14 @@ class SoloCopy:
             memo[id(each)] = nn.Parameter(each.detach().clone(), requires_grad=each.requires_grad)
         try:
             self.model, self.optimizer = copy.deepcopy((run.model, run.optimizer), memo)
-        except Exception as error:  # whatever user classes raise
+        except Exception as error:  # a user's class may raise anything
             raise NotFused(f"its model or optimiser cannot be copied: {error}") from error
         #: Seconds of the last step, as ``spent`` counts them.
         self.seconds = 0.0
 
     @torch.no_grad()
     def become(self, run: Training, *, fresh: bool) -> None:
-        """Copy the state of ``run``. ``fresh``: the optimiser of ``run`` has no state yet."""
+        """Copy the state of ``run``. If ``fresh``, its optimiser counts as having no state."""
         torch._foreach_copy_(_tensors(self.model), _tensors(run.model))
         modules = zip(self.model.modules(), run.model.modules(), strict=True)
         for own_module, module in modules:

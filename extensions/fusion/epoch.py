@@ -257,7 +257,7 @@ class Epoch:
 
     def _compare(self, k: int, number: int, loss: Tensor, alone: Facts) -> None:
         if name := difference(facts(self.rows[k].training, loss), alone):
-            check_generators(self._before)  # the better reason
+            check_generators(self._before)  # random numbers would explain the difference
             raise Mismatch(f"{name} had other bits together than alone, in step {number}")
 
     def _clip(self) -> None:

@@ -177,9 +177,10 @@ class Grouping(FusedGroups):
         return isinstance(study.strategy, Asha) and study.strategy.first_on_its_way
 
     def promoted(self, study: StudyState) -> int:
-        """Return the number of the study's lanes minus its number of promoted trials; at least 0.
+        """Return the number of further trials that may be promotions by uncertain results.
 
-        Promoted trials count whether they are in a lane or wait for a seat.
+        It is the number of the study's lanes minus its number of promoted trials, which are in a
+        lane or wait for a seat; at least 0.
         """
         state = self._state
         first = next(iter(rungs_of(study.spec.strategy)), None)

@@ -107,7 +107,7 @@ class EpochTimes:
 
     def observe(self, seconds: float, size: int = 1) -> None:
         """Note the seconds of a trial's epoch in a group of ``size`` trials."""
-        if self.groups > 1:  # the first one is slow
+        if self.groups > 1:  # the first epoch is slow
             times = self._fused.setdefault(size.bit_length(), _last())
             (times if size > 1 else self._alone).append(seconds)
 
@@ -149,7 +149,7 @@ class Admission:
     slower: str = ""
 
     def refusal(self) -> str:
-        """Return the reason why no group size tried is fused; empty if any is, or may be."""
+        """Return the reason why none of the tried group sizes is fused; empty if one may be."""
         refusals = self.step.refusals()
         return self.reason or (refusals[-1] if refusals and all(refusals) else self.slower)
 
@@ -158,7 +158,7 @@ class Admission:
         return not (self.reason or self.step.refusal(rows))
 
     def may_evaluate(self, rows: int) -> bool:
-        """Return True if evaluations of ``rows`` trials are to be fused, or measured."""
+        """Return True if evaluations of ``rows`` trials are to be fused, if only to time them."""
         return not (self.evaluation_reason or self.evaluation.refusal(rows))
 
 

@@ -48,7 +48,7 @@ _EMPTY = {"momentum_buffer": -0.0, "exp_avg": 0.0, "exp_avg_sq": 0.0}
 
 
 class StepsByItself(Exception):
-    """Each optimiser must step by itself: a gradient is missing, or an option is unusual."""
+    """Raised if each optimiser must step by itself: a gradient is missing or an option unusual."""
 
 
 def kind_of(optimizer: Optimizer, names: Mapping[int, str]) -> Hashable:

@@ -93,7 +93,7 @@ def batch_of(tensors: Sequence[Tensor], part: Tensor, run: Training) -> tuple[Te
 
 
 def _by_trial(stacked: Sequence[Tensor], count: int) -> list[list[Tensor]]:
-    columns = [each.unbind(0) for each in stacked]  # which may not be changed where gradients are
+    columns = [each.unbind(0) for each in stacked]  # autograd forbids changing these in place
     return [[each[k].detach() for each in columns] for k in range(count)]
 
 

@@ -34,7 +34,7 @@ def convert(snapshot: dict[str, Any]) -> None:
     """Move the weights of turns in a snapshot of release 0.2 to the extension's own state."""
     weights = {}
     for fence, attempt in snapshot["attempts"].items():
-        weight = attempt.pop("weight", None)  # a younger snapshot's attempts have none
+        weight = attempt.pop("weight", None)  # attempts of newer snapshots have none
         if weight is not None and attempt.get("counted_at") is not None:
             weights[fence] = weight
             _note_need(snapshot, attempt)

@@ -99,7 +99,7 @@ class LaneSeats(Seats):
         return self._difference(trial, [self._state.trials[a.segment.trial] for a in residents])
 
     def turns_beside(self, trial: Trial, slot: Member) -> float:
-        """Return the total weight of the residents' turns in the lane of a free slot."""
+        """Return the total weight of the residents in a free slot's lane that do not give way."""
         if not self._state.is_beside(slot):
             return 0.0
         residents, hold = self._residents(slot), self._state.hold

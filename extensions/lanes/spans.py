@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...app.show.views.delays import Epoch
 
 #: Seconds below which turns are ignored. It is larger than the distance between two adjacent floats
-#: that are times of today (2.4e-7 s).
+#: near the present time (2.4e-7 s).
 _NONE = 1e-6
 
 

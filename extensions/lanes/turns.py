@@ -27,7 +27,7 @@ from .turn_page import TurnPage
 
 
 class Host(Protocol):
-    """State of the process that is saved when a trial's turn ends, and restored for its next."""
+    """State of the process, saved when a trial's turn ends and restored for its next turn."""
 
     def save(self) -> Any: ...
 

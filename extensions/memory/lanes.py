@@ -103,7 +103,7 @@ def left_in_lane(
 def lane_facts(
     state: EngineState, fused_groups: FusedGroups, name: str, lane: int
 ) -> dict[str, Any]:
-    """Return words for the memory need of a lane's residents as ``memory``; None if not known."""
+    """Return ``memory``: words for the need of a lane's residents, or None if it is not known."""
     device = state.devices[name].device
     trials = lane_trials(state, name)[lane]
     required = None if device.memory is None else lane_need(state, fused_groups, device, trials)
@@ -159,7 +159,7 @@ def lane_need(
     if len(known_needs) < len(needs):
         return None
     persistent = sum(each.persistent for each in known_needs)
-    steps = dict[str, int]()  # by what is computed at a time: a trial, or those of a study together
+    steps = dict[str, int]()  # by what a step computes: one trial, or a study's trials together
     for trial, each in zip(trials, known_needs, strict=True):
         if fused_groups.steps_at_once(state.studies[trial.study]):
             # If a trial's tensors are not known, its persistent part is all that it needs.

@@ -4,7 +4,7 @@ Theory of operation. The memory of a trial's process is predicted from the estim
 bytes of its tensors (``resident``). An estimate of tensors gets a margin that follows from the
 errors of the study's earlier estimates (``margin``). The amount by which a process may exceed its
 prediction (its *doubt*) is judged in the same way, but kept separate: of several trials on a
-device, rarely more than one exceeds its prediction by so much.
+device, rarely more than one exceeds its prediction by its whole doubt.
 """
 
 from __future__ import annotations

@@ -76,6 +76,6 @@ class _Footprints(Hook):
         self.estimator.trained(result.seconds)
 
     def forget(self, trial: str) -> None:
-        """Stop measuring a trial that has failed."""
+        """Stop measuring a trial that is no longer in memory."""
         if (meter := self._meters.pop(trial, None)) is not None:
             meter.close()

@@ -93,7 +93,7 @@ class Mirror:
         self.sync()
 
     def follow(self, storage: BaseStorage, study_id: int, *, scheduled: bool = False) -> None:
-        """From now on, use the study ``study_id`` in ``storage``, with the same trials, as ours.
+        """Use the study ``study_id`` in ``storage``, with the same trials, as ours from now on.
 
         If ``scheduled``, our study begins with the waiting trials, in order, and takes no other
         trials from there.

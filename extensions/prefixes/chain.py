@@ -28,7 +28,7 @@ from ...scheduler.model.study import Scalar, StudySpec, replicate_of
 from ...scheduler.model.trial import Trial
 
 #: One in this number of trials trains all of its epochs itself, as a check. The second number is
-#: for studies that take over epochs from other studies, since their code and data may have changed.
+#: for studies that take over epochs from other studies, whose code and data may have been others.
 CHECKED_ONE_IN, CHECKED_WITH_TOKEN_ONE_IN = 50, 20
 
 

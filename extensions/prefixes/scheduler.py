@@ -147,7 +147,8 @@ class _Companions:
     def keeps(self, study: StudyState, trial: Trial, after: Attempt | None) -> bool:
         """Give the trial trained epochs; return True if it waits while another trains the next.
 
-        A trial that has just trained only takes over epochs of other studies, and does not wait.
+        A trial that has just trained takes over epochs only if the study has a data token, and does
+        not wait.
         """
         if study.spec.system_fixed and study.system is None:
             return False  # its trials wait for the system configuration, then enter again

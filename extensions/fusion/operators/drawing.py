@@ -17,7 +17,7 @@ from .vectorised import fills_vectors
 
 
 class Generators:
-    """A generator for each trial, in the state that torch's has in a step of the trial alone."""
+    """A generator for each trial, seeded as torch's own is in a step of the trial alone."""
 
     def __init__(self, rows: int, device: torch.device) -> None:
         self.all = [torch.Generator(device) for _ in range(rows)]

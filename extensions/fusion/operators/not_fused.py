@@ -2,4 +2,4 @@
 
 
 class NotFused(Exception):
-    """A trial cannot be fused with others. The message says why, for people."""
+    """Raised if a trial cannot be fused with others. The message tells users the reason."""

@@ -77,7 +77,7 @@ class Recording:
 
 
 class _Refused(NotFused):
-    """A call cannot be recorded; the message says why."""
+    """Raised if a call cannot be recorded. The message is the reason."""
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
@@ -264,7 +264,10 @@ def _flat(numbers: Any) -> Sequence[int]:
 
 
 def _picker(arguments: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
-    """Return a function that picks values by the numbers ``arguments``; a list gives a list."""
+    """Return a function that picks the values with the numbers in ``arguments`` from a list.
+
+    A list of numbers picks a list of values.
+    """
     if len(arguments) > 1 and not any(isinstance(each, list) for each in arguments):
         return itemgetter(*arguments)
 

@@ -79,8 +79,8 @@ class Estimator:
 
         Its ``failed`` is the reason if the trial could not be traced. ``examples`` has the first
         example of each data set that is loaded already, by the ``id`` of the set. The child must
-        not read these sets: a file opened by both processes has one position, a connection one
-        stream.
+        not read these sets: a file opened by both processes has one position, and a connection has
+        one stream.
         """
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             return _failed(USES_GPU)

@@ -44,7 +44,7 @@ STEPS = 2
 class Allocated:
     """The allocations and frees of a double's steps and evaluation, in order.
 
-    ``recurrent``: True if the model has recurrent layers, whose memory is less certain.
+    ``recurrent`` is True if the model has recurrent layers, whose memory is less certain.
     """
 
     changes: list[Change]
@@ -67,7 +67,7 @@ def allocated(run: Training, examples: Mapping[int, Any] | None = None) -> Alloc
 
     ``examples`` is as for ``double``. Call this in a separate process, because afterwards the
     random generators have changed, and the user's objects may hold fake tensors. Raises anything
-    that torch or the user's code raises if shapes depend on values.
+    that the user's code raises, or that torch raises if shapes depend on values.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fake = double(run, mode, examples or {})
