@@ -243,18 +243,12 @@ class FreezeThaw:
         if not unit > 0.0:
             return None
         highest, best_trial = NEGLIGIBLE / self._seconds(""), ""
-        candidates = list[tuple[float, str, int]]()
         begin = False
         for trial, coming in self.expected.items():
-            if trial not in self.running and (gain := _largest_gain(coming, best, unit)) > 0.0:
-                epoch = len(self.curves[trial])
-                look = min(max(1, int(PATIENCE * epoch)), self.max_epochs - epoch)
-                candidates.append((gain / (look * self._seconds(trial)), trial, look))
-        for largest, trial, look in sorted(candidates, key=lambda each: -each[0]):
-            if largest <= highest:
-                break
-            seconds = self._seconds(trial)
-            arm = Arm([self.expected[trial]], len(self.curves[trial]), look)
+            if trial in self.running:
+                continue
+            seconds, epoch = self._seconds(trial), len(self.curves[trial])
+            arm = Arm([coming], epoch, max(1, int(PATIENCE * epoch)))
             rate = _index(arm, best, unit, highest * seconds)
             if rate > 0.0:
                 highest, best_trial = rate / seconds, trial
@@ -359,21 +353,6 @@ class FreezeThaw:
                 self.expected[trial] = forecasts(curve, self.prior, self.max_epochs)
 
 
-def _largest_gain(coming: Sequence[Forecast], best: float, unit: float) -> float:
-    """Return the gain over ``best`` that is expected if all further epochs cost nothing.
-
-    Gains are logarithmic, as in ``_index``. Divided by the epochs of the look, the result is an
-    upper bound of the trial's index, and much faster to compute.
-    """
-    expected = 0.0
-    for x, weight in reversed(NODES):
-        gain = max(each.mean + x * each.deviation for each in coming) - best
-        if gain <= 0.0:  # so is the gain at each lower ``x``
-            break
-        expected += weight * math.log1p(gain / unit)
-    return expected
-
-
 def _index(arm: Arm, best: float, unit: float, least: float) -> float:
     """Return the gain over ``best`` that is expected per epoch of a trial.
 
@@ -384,30 +363,43 @@ def _index(arm: Arm, best: float, unit: float, least: float) -> float:
     if not cases:
         return 0.0
     look = min(look, cases[0][-1].epoch - epoch)
-    curves = list[tuple[float, list[tuple[float, int]]]]()
-    for case in cases:
-        for x, weight in NODES:
-            options = [
-                (math.log1p(gain / unit), max(0, each.epoch - epoch - look))
-                for each in case
-                if (gain := each.mean + x * each.deviation - best) > 0.0
-            ]
-            if options:
-                curves.append((weight / len(cases), options))
     rate = least
     for step in range(8):
-        gains, epochs = 0.0, float(look)
-        for weight, options in curves:
-            top, of, takes = 0.0, 0.0, 0
-            for gain, more in options:
-                if gain - rate * more > top:
-                    top, of, takes = gain - rate * more, gain, more
-            gains += weight * of
-            epochs += weight * takes
-        gain_rate = gains / epochs
+        gains, epochs = _gains(cases, epoch + look, best, unit, rate)
+        gain_rate = gains / (look + epochs)
         if step == 0 and gain_rate <= least:
             return 0.0
         if gain_rate <= rate * 1.01:
             break
         rate = gain_rate
     return gain_rate
+
+
+def _gains(
+    cases: Sequence[Sequence[Forecast]], known: int, best: float, unit: float, rate: float
+) -> tuple[float, float]:
+    """Return the expected gain of a trial, and the epochs after ``known`` that it takes.
+
+    After epoch ``known``, at the end of the look, training goes on to where the gain minus ``rate``
+    per epoch is largest.
+    """
+    gains = epochs = 0.0
+    for case in cases:
+        for x, weight in reversed(NODES):
+            largest = gain_there = 0.0
+            epochs_there, any_gain = 0, False
+            for epoch, mean, deviation in case:
+                relative = (mean + x * deviation - best) / unit
+                if relative > 0.0:
+                    any_gain = True
+                    more = epoch - known if epoch > known else 0
+                    # The logarithm of 1 + z is at most z: most need not be computed.
+                    if relative > largest + rate * more:
+                        gain = math.log1p(relative)
+                        if gain - rate * more > largest:
+                            largest, gain_there, epochs_there = gain - rate * more, gain, more
+            if not any_gain:  # nor is there one at any lower ``x``
+                break
+            gains += weight * gain_there
+            epochs += weight * epochs_there
+    return gains / len(cases), epochs / len(cases)
