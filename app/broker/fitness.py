@@ -168,8 +168,8 @@ def _check_rights(client: redis.Redis, url: str) -> None:
     if denied:
         names = ", ".join(dict.fromkeys(denied))
         raise BrokerUnfit(
-            f"the broker at {hide_password(url)} forbids its user commands or keys that Penstock"
-            f" needs ({names}). These rules are for a user that nobody else has, since they take"
-            " others from it. Have its administrator say: ACL SETUSER NAME"
-            f" {acl_rules(database, split_prefix(url)[1])}"
+            f"the user in the URL of the broker at {hide_password(url)} has no right to commands or"
+            f" keys that Penstock needs ({names}). Give Penstock a user of its own, because the"
+            " following command removes the user's other rights, and have the administrator type:"
+            f" ACL SETUSER NAME {acl_rules(database, split_prefix(url)[1])}"
         )

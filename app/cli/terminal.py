@@ -45,7 +45,10 @@ CODES: dict[type[PenstockError], int] = {TrialFailed: FAILED, UsageError: USAGE}
 def completed(
     names: Callable[[Reader, str], Iterable[str]],
 ) -> Callable[[str], list[str]]:
-    """Return a shell completion of the typed text by ``names``. Completes none without a ledger."""
+    """Return a shell-completion function that offers what ``names`` returns for the typed text.
+
+    It offers nothing if there is no ledger.
+    """
 
     def complete(incomplete: str) -> list[str]:
         try:

@@ -83,8 +83,9 @@ def check(home: Path, *inner: Path) -> None:
 def check_new(home: Path) -> None:
     """Raise LedAway if a new state folder has links in the places of Penstock's files.
 
-    By such links, a user who can write there could make Penstock write to files elsewhere, or make
-    them private. Once the folder is in use, only its owner can write to it and make links there.
+    Another user who can write to the folder could use such links to have Penstock overwrite files
+    elsewhere or change their permissions. Once the folder is in use, only its owner can write to
+    it and make links there.
     """
     run = home / "run"
     if not home.exists() or (run.is_dir() and not run.is_symlink()):

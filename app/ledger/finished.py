@@ -75,7 +75,7 @@ def read_past(rows: Rows, study: str) -> tuple[StudyRecord, FinishedStudy]:
 
 
 def wants_reports(spec: StudySpec) -> bool:
-    """Return True if an extension needs the reports of all epochs when the study's trials go on."""
+    """Return True if an extension needs all epochs' reports when the study's trials are resumed."""
     return any(wants(spec) for wants in of_ends("ledger", "wants_reports"))
 
 

@@ -157,7 +157,10 @@ class _Retrace:
         return 0, 0, None
 
     def _trained(self, part: _Part, state: dict[str, Any] | None, epoch: int) -> dict[str, Any]:
-        """Train the trial ``part`` up to the end of its part, from ``state`` after ``epoch``."""
+        """Train the trial of ``part`` to the part's last epoch, and return its state there.
+
+        Training starts from ``state``, the state after ``epoch``, or from the beginning.
+        """
         run, training = self._run, self._made(part, part.params)
         if state is not None and epoch == part.begin:
             training.inherit(state, epoch)

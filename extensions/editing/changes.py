@@ -78,7 +78,9 @@ def edited(
     UsageError if a change is impossible, or if nothing would change.
     """
     if spec.contract == "ask":
-        raise UsageError(f"{spec.name} is trained by its user: there is nothing to edit")
+        raise UsageError(
+            f"{spec.name} is trained by its own script (ask and tell): nothing to edit"
+        )
     changes = list[Change]()
     edits = spec.edits or Edits()
     after = _with_settings(spec, settings, changes)
@@ -167,7 +169,7 @@ def _with_space(
         changes.append(Change(name, _range(before[name]), _range(text)))
     for name in assumed:
         if name not in given or name in before:
-            raise UsageError.refuse("a name in assumed", name, "that of a parameter that is added")
+            raise UsageError.refuse("assumed", name, "the name of a parameter that this edit adds")
     whole_space: Space = tuple(space.items())
     check_space(spec.sampler, spec.sampler_options, whole_space, spec.conditions)
     parameters = tuple(dict.fromkeys((*edits.parameters, *given)))

@@ -80,10 +80,11 @@ class Fusion:
         """Train and evaluate an epoch of each trial, as ``run_epoch`` does.
 
         If the trials' structures differ, or if training alone is faster, each trial is trained
-        alone. From time to time the other of these two ways is timed: one trial of a fused group is
-        trained alone, or all trials are fused. A trial's outcome is its result with its share of
-        the seconds, or the exception that its tick or its code has raised. No trial's outcome
-        affects another's. No trial may take turns by itself (``Training.turn``) meanwhile.
+        alone. From time to time the way that is not in use is timed, too: if trials are fused, one
+        of them is trained alone; if they are trained alone, all are fused. A trial's outcome is its
+        result with its share of the seconds, or the exception that its tick or its code has raised.
+        No trial's outcome affects another's. While this method runs, the trials' own turns
+        (``Training.turn``) must be off.
         """
         structures = {row.structure or self.structure(row.training) for row in rows}
         structure = structures.pop()

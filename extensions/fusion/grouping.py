@@ -177,10 +177,10 @@ class Grouping(FusedGroups):
         return isinstance(study.strategy, Asha) and study.strategy.first_on_its_way
 
     def promoted(self, study: StudyState) -> int:
-        """Return the number of further trials that may be promotions by uncertain results.
+        """Return the number of further trials that may be promoted though later results may differ.
 
-        It is the number of the study's lanes minus its number of promoted trials, which are in a
-        lane or wait for a seat; at least 0.
+        This is the number of the study's lanes minus the number of promoted trials that are in a
+        lane or wait for a seat, and at least 0.
         """
         state = self._state
         first = next(iter(rungs_of(study.spec.strategy)), None)

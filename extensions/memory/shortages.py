@@ -67,7 +67,10 @@ class Shortages:
         return True
 
     def _can_have_more(self, trial: Trial, device: Device) -> bool:
-        """Note that the trial needs more than the device; return True if a larger one exists."""
+        """Record that the trial needs more memory than the device has.
+
+        Returns True if a device with more memory exists.
+        """
         if device.memory is None:
             return False
         floors = note_trial(self._state, trial).floors

@@ -239,8 +239,8 @@ def _state(reader: Reader, study: StudyRow, trial: TrialRow, kept: list[str]) ->
         time.sleep(0.1)
     numbers = ", ".join(str(number_of(each)) for each in kept) or "none"
     raise UsageError(
-        f"the state of trial {trial.number} of {study.name} after its last epoch, {trial.epoch}, is"
-        f" not in the store, which keeps those of the best trials alone ({numbers}):"
-        f" create_study(limits=penstock.Limits(keep_checkpoints=...)) says of how many",
+        f"the store has no state of trial {trial.number} of {study.name} after its last epoch,"
+        f" {trial.epoch}: it keeps the states of the best trials only ({numbers}). To keep more:"
+        " create_study(limits=penstock.Limits(keep_checkpoints=...))",
         "trial",
     )

@@ -110,9 +110,9 @@ class Door:
 
 
 class Connection(asyncio.Protocol):
-    """One connection, with HTTP by uvicorn.
+    """One connection to the server, whose HTTP uvicorn handles.
 
-    The connection is closed if no request is admitted in time.
+    The connection is closed if it sends no request with the right cookie in time.
     """
 
     def __init__(self, door: Door, app_state: dict[str, Any], arguments: dict[str, Any]) -> None:

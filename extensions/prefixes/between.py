@@ -40,9 +40,9 @@ from .state import Index, Indices, OfTrial, Trained, epochs_of, known_of, note_t
 def group_of(spec: StudySpec) -> str:
     """Return the group of a study; empty if it has no data token.
 
-    Trials of studies in one group have equal bits where their chains are equal. The study's name,
-    its sampler and the length of training change no epoch's bits, so they are not part of the
-    group.
+    Two trials of studies in one group have the same bits up to the epoch at which their
+    hyperparameters first differ. A study's name, its sampler and the length of training do not
+    affect the bits of any epoch, so the group does not depend on them.
     """
     if not (spec.data_token and has_prefixes(spec)):
         return ""

@@ -134,10 +134,10 @@ class Prefixes:
     def copies(self, study: StudyState, trial: Trial, segment: Segment) -> tuple[int, ...]:
         """Return the epochs of the segment after which to keep a copy of the trial's state.
 
-        After these epochs, other trials continue in another way, or pause. Trials may take over the
-        epochs of ``trial`` even if it is a check, which takes over none itself. Trials that are not
-        proposed yet may differ from ``trial`` after any epoch at which a piece of its
-        hyperparameters ends.
+        These are the epochs after which another trial's hyperparameters begin to differ from those
+        of ``trial``, or at which another trial pauses. A trial that was not proposed yet may begin
+        to differ wherever the schedule of ``trial`` changes a hyperparameter, so these epochs are
+        included. A check computes all its epochs itself, but other trials may take them over.
         """
         first, last = segment.first, segment.last
         if self._of(study).apart:

@@ -74,7 +74,7 @@ def convert(snapshot: dict[str, Any]) -> None:
 
 
 def alike_at(spec: StudySpec, number: int, params: Params) -> Callable[[int], str] | None:
-    """Return a function from an epoch to a key of the trial's bits. Equal keys mean equal bits.
+    """Return a function that maps an epoch to a key: trials with equal keys have equal bits there.
 
     Returns None if no trials of the study can have bits in common.
     """

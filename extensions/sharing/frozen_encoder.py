@@ -63,8 +63,8 @@ class FrozenEncoder:
         if generators() != before:
             raise TrialFailed(
                 "inexact",
-                "the encoder draws random numbers, even in evaluation: return one from encoder()"
-                " that does not, or call it in loss()",
+                "the encoder draws random numbers even in evaluation mode: let encoder() return a"
+                " module that draws none, or call this module in loss() instead",
             )
         if not isinstance(output, Tensor) or output.shape[:1] != block.shape[:1]:
             actual = tuple(output.shape) if isinstance(output, Tensor) else named(type(output))

@@ -71,10 +71,11 @@ class KeptFiles:
     def write(
         self, name: str, extents: Sequence[Extent], blocks: Iterable[Sequence[Tensor]]
     ) -> list[Tensor] | None:
-        """Write the tensors of ``blocks`` to the file ``name``; return them as read from there.
+        """Write tensors to the file ``name``, and return them as read back from the file.
 
-        Each block has the next rows of all tensors. Returns None if the file cannot be written, for
-        example because the disk lacks the space. Raises any error of ``blocks``.
+        ``blocks`` yields the tensors piece by piece: each block has the next few rows of every
+        tensor. Returns None if the file cannot be written, for example because the disk lacks the
+        space. Errors that iterating over ``blocks`` raises are passed on.
         """
         unfinished = self._folder / f"{name}.{os.getpid()}{_UNFINISHED}"
         try:

@@ -70,7 +70,7 @@ def simulate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Simulate a workload on other devices and under other policies, and compare them.
+    """Simulate a workload on given devices under several policies, and compare the policies.
 
     Nothing is trained, and only planning takes real time.
     """

@@ -205,7 +205,7 @@ def _prior(widest: int) -> tuple[Estimate, ...]:
 
 @lru_cache(maxsize=1024)
 def _common(study: Pool, gain: int) -> tuple[Estimate, ...]:
-    """Return the study's shape for trials of this gain (in steps)."""
+    """Return the study's shape for trials whose gain from devices is ``gain`` steps of ``STEP``."""
     estimates = []
     for each in study.shape:
         log = math.log(each.place.width)

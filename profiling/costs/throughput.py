@@ -27,10 +27,10 @@ Shape = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """A place to measure or estimate: devices, their nodes, and the work of one device.
+    """Devices and nodes for which a time is measured or estimated, and the work of one device.
 
-    ``share`` is the part of the global batch that the busiest device computes, in any unit: only
-    its ratio between places counts.
+    ``share`` is the part of the global batch that the busiest device computes. Its unit is
+    arbitrary: only the ratio of two allocations' shares is used.
     """
 
     width: int
@@ -51,7 +51,7 @@ def packed_allocation(width: int, per_node: int | None = None, batch: float = 1.
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Seconds of a step, or of an epoch, at one place."""
+    """Measured seconds of a step, or of an epoch, on the devices of one allocation."""
 
     place: Allocation
     seconds: float
@@ -59,7 +59,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Expected seconds at one place, and the standard deviation of their natural logarithm."""
+    """Expected seconds on one allocation, and the standard deviation of their natural logarithm."""
 
     place: Allocation
     seconds: float

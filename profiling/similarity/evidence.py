@@ -166,8 +166,9 @@ def _variance(entry: HistoryEntry) -> float:
 def _pooled(points: Sequence[_Point]) -> _Point:
     """Return the mean of one study's entries, weighted by their precision.
 
-    If the entries differ by more than their variances say, the result's variance is larger by that
-    (Birge, "The calculation of errors by the method of least squares", Phys. Rev. 40, 1932).
+    If the entries scatter more than their variances predict, the result's variance is multiplied by
+    the ratio of both (Birge, "The calculation of errors by the method of least squares", Phys. Rev.
+    40, 1932).
     """
     total = sum(1.0 / point.variance for point in points)
     mean = sum(point.mean / point.variance for point in points) / total

@@ -113,9 +113,9 @@ class Dispatcher:
             self._state.shared_at = None
 
     def _end_backoffs(self) -> None:
-        """End the rests of devices whose time is over.
+        """Let each device whose back-off time has passed take trials again.
 
-        Until a rest is over, ``Engine.wake_at`` keeps asking for a tick.
+        Until then, ``Engine.wake_at`` keeps asking for a tick.
         """
         for name, device in self._state.devices.items():
             if 0.0 < device.backoff_until <= self._core.at:

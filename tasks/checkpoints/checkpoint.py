@@ -151,8 +151,8 @@ class Writer:
     ``on_saved(snapshot, uri)`` is called when a checkpoint is durable, ``failed(snapshot, reason)``
     if it could not be written. Training continues in that case; if the trial is lost later, it is
     replayed from an older checkpoint. Only the newest waiting state of a trial is written, since an
-    older state would never be used. A store that cannot be opened counts as a failed write, since a
-    node's access to the store is checked when the node joins.
+    older state would never be used. If the store cannot be opened, the write has failed, and no
+    other error is raised: the node's access to the store was checked when the node joined.
     """
 
     def __init__(

@@ -103,11 +103,10 @@ class TorchTrainable:
     def fixed_metrics(self, model: nn.Module) -> Mapping[str, float]:
         """Return metrics of the fresh model that training does not change (its size, its latency).
 
-        They are reported with every epoch, before those of the epoch. A trial that exceeds a
-        constraint of the study with one of them is infeasible before its first epoch, and is not
-        trained. The method is called once per trial and trainer, with the model on the trial's
-        device. It must not change weights; buffers, modes and random numbers are restored
-        afterwards.
+        They are reported with every epoch, before the epoch's own metrics. If one of them violates
+        a constraint of the study, the trial is infeasible and is not trained. The method is called
+        once per trial and trainer, with the model on the trial's device. It must not change
+        weights; buffers, modes and random numbers are restored afterwards.
         """
         return {}
 

@@ -148,10 +148,10 @@ class Sums:
             if now.get(name) is not buffer or not torch.equal(buffer, before):
                 raise TrialFailed(
                     "inexact",
-                    f"training changed the buffer {name}; only the running statistics of torch's "
-                    "BatchNorm and InstanceNorm are combined over shards: train with "
-                    'Resources(shards=1), or with exactness="statistical", where it is left as '
-                    "shard 0 makes it",
+                    f"training changed the buffer {name}, which cannot be combined over shards (the"
+                    " running statistics of torch's BatchNorm and InstanceNorm can): train with"
+                    ' Resources(shards=1), or with exactness="statistical", which keeps the buffer'
+                    " of shard 0",
                 )
 
     def _clear(self) -> None:

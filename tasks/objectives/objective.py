@@ -342,7 +342,7 @@ class RunningObjective(Function):
                 self.give_up(error)
 
     def report(self, value: float, step: int) -> None:
-        """End an epoch; return when the trial may continue."""
+        """Report the value of an epoch, which ends it. Blocks until the trial may continue."""
         self.check()
         run = self.run
         if run.task.tools is None and not isfinite(value):

@@ -147,7 +147,7 @@ class Resumption:
                 source = members[epochs.index(newest)]
                 warm = self._from_peer(warm, run, code, source, newest)
             if warm.training.epoch < newest:
-                raise Lost("no member has the state any more that one of them had")
+                raise Lost("the only member that had the trial's state has lost it")
             rendezvous.exchange("has it", value=True)
         warm.training.gang = self._handler.gang(rendezvous)
         return warm

@@ -94,7 +94,7 @@ class Changed:
 
     @property
     def left(self) -> Left | None:
-        """The slots whose values trainers hand back, or None if there are none."""
+        """The names of the script whose values trainers send back, or None if there are none."""
         slots = tuple(each.slot for each in self._changes if each.rebinds)
         changes = zip(self._changes, self._before, strict=True)
         scratch = frozenset(each.slot for each, before in changes if before is None)

@@ -115,11 +115,12 @@ class ReadableStudy(optuna.Study):
     @property
     @to_the_user
     def best_trial(self) -> FrozenTrial:
-        """The complete trial with the best value. UsageError (a ValueError) if there is none.
+        """The complete trial with the best value.
 
-        A trial that violates a constraint is never the best. With several objectives, reading this
-        property raises UsageError (also a RuntimeError): see ``best_trials``. With replicates the
-        best trial is the first of ``best_replicates``.
+        Raises a UsageError that is a ValueError, too, if there is no such trial. A trial that
+        violates a constraint is never the best. With several objectives, raises a UsageError that
+        is a RuntimeError, too: use ``best_trials`` instead. With replicates the best trial is the
+        first of ``best_replicates``.
         """
         from ...server.optuna_bridge.frozen_trials import best
 

@@ -34,8 +34,9 @@ def take_in(event: Event, body: Mapping[str, Any], files: CodeFiles) -> None:
             files.keep(code.digest, _content(blobs[code.digest], code.digest))
         elif not files.holds(code.digest):
             raise UsageError(
-                f"the code of {event.study.name} goes by value and is not in this installation's"
-                " store: run the script that submits it, with more n_trials to extend it"
+                f"the code of {event.study.name} was sent by value, and this installation's store"
+                " does not have it: run the script that submits the study again. A larger n_trials"
+                " extends the study"
             )
 
 

@@ -165,12 +165,13 @@ def _freed(context: Context, n: int, within: Within) -> DevicesTakenOut:
 
 
 def _devices(names: list[str], known: Collection[str], what: str) -> tuple[str, ...]:
-    """Return the full names of the devices that ``names`` give by unique prefixes, each once.
+    """Return the full names of the devices that ``names`` identify, without duplicates.
 
-    Raises UsageError if ``names`` is empty or if a prefix fits no device or several devices.
+    Each of ``names`` is a prefix of the name of exactly one of the ``known`` devices. Raises
+    UsageError if ``names`` is empty or if a prefix fits no device or several devices.
     """
     if not names:
-        raise UsageError.refuse("devices", names, f"the names of {what}s")
+        raise UsageError.refuse("devices", names, f"one or more names of a {what}")
     return tuple(dict.fromkeys(_device(name, sorted(known), what) for name in names))
 
 
@@ -436,7 +437,7 @@ def _check_known(spec: StudySpec) -> None:
     ):
         one_of(field, value, allowed)
     if spec.hosted and (spec.tools is None or not is_by_value(spec.tools.target)):
-        raise UsageError.refuse("tools", spec.tools, "a sampler by value")
+        raise UsageError.refuse("tools", spec.tools, "a sampler whose code is sent by value")
     whole("n_trials", spec.n_trials, low=0 if spec.local else 1)
     check_replicated(spec)
     check_weight(spec.weight)

@@ -198,6 +198,6 @@ _READERS: Mapping[str, Reader] = {
 
 @cache
 def _readers() -> Mapping[str, Reader]:
-    """Return the function that reads each kind of report, including the kinds of extensions."""
+    """Return, by kind of report, the function that reads it. Extensions add kinds of their own."""
     of_extensions = (reports.items() for reports in of_ends("server", "REPORTS"))
     return {**_READERS, **dict(chain.from_iterable(of_extensions))}

@@ -165,8 +165,8 @@ def input_sets(n_candidates: int, n_chosen: int, label: str) -> dict[Any, tuple[
         allowed = "a whole number >= 1"
         raise UsageError.refuse(f"the inputs of {label!r}", n_candidates, allowed)
     if not isinstance(n_chosen, int) or not 1 <= n_chosen <= n_candidates:
-        allowed = f"1 to the {n_candidates} that there are"
-        raise UsageError.refuse(f"the inputs chosen in {label!r}", n_chosen, allowed)
+        allowed = f"1 to {n_candidates}, the number of its inputs"
+        raise UsageError.refuse(f"the number of inputs chosen in {label!r}", n_chosen, allowed)
     sets = combinations(range(n_candidates), n_chosen)
     return {each[0] if n_chosen == 1 else "+".join(map(str, each)): each for each in sets}
 

@@ -178,7 +178,10 @@ class Beliefs:
         return self.priors[config].guessed and len(self._agreeing(config)) < MIN_WINDOWS
 
     def _promising(self) -> SystemConfig:
-        """Return a configuration that needs another window before it is judged, or ()."""
+        """Return a configuration to measure for one more window before it is judged.
+
+        Returns () if there is none.
+        """
         for config, values in self.seen.items():
             if len(values) == 1 and values[0] > log(AGREEING) and config in self.priors:
                 return config

@@ -152,7 +152,7 @@ def test_what_cannot_be_is_refused_with_what_can(given, words):
 @pytest.mark.parametrize(
     ("of", "given", "words"),
     [
-        ({"contract": "ask"}, {"weight": 2}, "trained by its user"),
+        ({"contract": "ask"}, {"weight": 2}, "trained by its own script"),
         ({"space": None}, {"given": {"lr": 0.1}}, "says its parameters .* as it runs"),
         ({"sampler": "own"}, {"given": {"lr": 0.01}}, "a sampler of its user's own"),
         ({"strategy": StrategySpec("pbt", 8)}, {"given": {"lr": 0.01}}, "is a population"),

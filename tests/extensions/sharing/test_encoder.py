@@ -142,7 +142,7 @@ def test_blocks_that_are_held_are_not_computed_again():
         ("InsideTraining", "inexact", r"layer 0 \(Net\) is in training mode"),
         ("Learning", "inexact", r"layers\.4\.bias requires a gradient"),
         ("BatchStatistics", "inexact", r"layers\.1 \(BatchNorm1d\) has the statistics of each"),
-        ("Drawing", "inexact", "draws random numbers, even in evaluation"),
+        ("Drawing", "inexact", "draws random numbers even in evaluation"),
         ("Counting", "inexact", "changes its own tensors"),
         ("Augmented", "inexact", "data draw random numbers as they are read"),
         ("AugmentedSecretly", "inexact", "another one each time it is read"),
