@@ -33,9 +33,9 @@ NEITHER = (
 def broker_of(app: str | None, variable: str | None) -> str:
     """Return the URL of the broker of the Celery app with the name ``app``.
 
-    If ``app`` is None, return ``variable``, the value of ``CELERY_BROKER_URL``, in the form for
-    Penstock. Raises UsageError, naming the app or the variable, if both are None or if the broker
-    cannot carry Penstock.
+    If ``app`` is None, return ``variable`` instead, the value of ``CELERY_BROKER_URL``, as a URL
+    that Penstock reads. Raises UsageError, naming the app or the variable, if both are None or if
+    the broker cannot carry Penstock.
     """
     if app is not None:
         from celery.utils.imports import cwd_in_path

@@ -297,7 +297,7 @@ def snapshot_to_json(snapshot: Snapshot) -> str:
 
 
 def snapshot_from_json(text: str) -> Snapshot:
-    """Return the policy's input in ``text``, which this version wrote."""
+    """Return the policy's input that ``text`` contains. This version must have written ``text``."""
     snapshot: Snapshot = _load(Snapshot, text)
     return snapshot
 

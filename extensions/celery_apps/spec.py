@@ -218,7 +218,7 @@ def _signature(field: str, value: Any) -> dict[str, Any]:
 def _chain(field: str, value: Mapping[str, Any]) -> dict[str, Any]:
     tasks = (value.get("kwargs") or {}).get("tasks")
     if not isinstance(tasks, list | tuple) or not tasks or value.get("args"):
-        raise UsageError.refuse(field, "a chain", "one of tasks, without arguments of its own")
+        raise UsageError.refuse(field, "a chain", "a chain of tasks that has no arguments itself")
     steps = [_signature(field, each) for each in tasks]
     if any(each["subtask_type"] is not None for each in steps):
         raise UsageError.refuse(field, "a chain of chains", _ALLOWED)

@@ -60,7 +60,7 @@ def form_of(name: str, given: Any) -> Form:
     if given is None or isinstance(given, bool | int | float | str):
         return {"fixed": given}
     if getattr(given, "when", None) is not None:
-        raise UsageError(f"space[{name!r}]: when a parameter is active cannot be edited")
+        raise UsageError(f"space[{name!r}]: the condition of a parameter cannot be edited")
     [(_, text)] = parse_space({name: as_parameter(f"space[{name!r}]", given)})
     return text
 

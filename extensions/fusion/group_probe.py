@@ -75,7 +75,7 @@ class ProbeTimes:
         return count * (self.alone or self.epoch / self.steps) > LONGEST
 
     def ratios(self) -> dict[int, float]:
-        """Return, by number of trials, a trial's epoch time in a group divided by that alone."""
+        """Return, by group size, a trial's epoch time in the group divided by its time alone."""
         part = min(1.0, self.steps * self.alone / self.epoch) if self.epoch else 0.0
         return {n: 1.0 - part * (1.0 - ratio) for n, ratio in self.steps_ratios.items()}
 

@@ -64,7 +64,7 @@ def plug(parts: Parts) -> Extension:
 
 
 def convert(snapshot: dict[str, Any]) -> None:
-    """Move the studies' power in a snapshot of release 0.2 to the state of this extension."""
+    """Move the studies' watts in a snapshot of release 0.2 to the state of this extension."""
     watts = {name: study.pop("power", 0.0) for name, study in snapshot["studies"].items()}
     if any(watts.values()):
         snapshot["ext"][NAME] = {"watts": {name: power for name, power in watts.items() if power}}

@@ -64,7 +64,7 @@ def _expected(state: EngineState, trial: Trial, kind: str) -> Need:
 
 
 def _together(needs: Sequence[Need]) -> int:
-    """Return the bytes that trials need together, counting only the largest doubt."""
+    """Return the bytes that trials need together: all estimates, and the largest uncertainty."""
     return sum(each.size for each in needs) + max((each.doubt for each in needs), default=0)
 
 

@@ -79,7 +79,8 @@ class TrainedModel:
         where, _, name = code.rpartition(":")
         file = Path(where).resolve()
         if not where or not name or (where.endswith(".py") and not file.is_file()):
-            raise UsageError.refuse("--code", code, "FILE.py:NAME of a file here, or MODULE:NAME")
+            allowed = "FILE.py:NAME, with the path of a file, or MODULE:NAME"
+            raise UsageError.refuse("--code", code, allowed)
         if where.endswith(".py"):
             return replace(self, module=file.stem, folder=str(file.parent), name=name)
         return replace(self, module=where, folder=str(Path.cwd()), name=name)
@@ -149,8 +150,8 @@ def trained_model(
     spec = spec_from_json(study.spec_json)
     if spec.contract != "torch":
         raise UsageError(
-            f"the code of study {study.name} is no TorchTrainable: only its own code knows how its"
-            " model is made",
+            f"the code of study {study.name} is no TorchTrainable, so Penstock cannot make its"
+            " model: make it with the code of the study",
             "study",
         )
     trials = reader.trials(study.id)

@@ -72,7 +72,9 @@ def _compared(typed: str, sign: str, operand: str) -> Callable[[Any], bool]:
         return lambda value: part in _text(value)
     if sign in _ORDERS:
         if number is None:
-            raise UsageError(f"{typed} needs a number after it, as {typed}0.01: not {operand!r}")
+            raise UsageError(
+                f"{typed} needs a number after it, as in {typed}0.01; {operand!r} is none"
+            )
         order = _ORDERS[sign]
         return lambda value: (own := _number(value)) is not None and order(own, number)
 

@@ -116,7 +116,7 @@ class Sharing(Hook):
 
 
 def _source(segment: Segment) -> str | None:
-    """Return a text of all that determines the data of a trial; None if that is unknown."""
+    """Return a text that describes everything on which a trial's data depends; None if unknown."""
     task, training = segment.task, segment.training
     read = segment.maker.read_for(training.data.train)
     if read is None:

@@ -50,7 +50,10 @@ class TrialCosts:
     by_steps: set[int] = field(default_factory=set)
 
     def revise(self, costs: dict[int, float], width: int, seconds: float) -> None:
-        """Set ``costs`` at a width. Costs that come from steps alone keep their ratio to it."""
+        """Set ``costs`` at ``width`` to ``seconds``.
+
+        Costs at widths of which only steps were measured are multiplied by the same factor.
+        """
         if self.by_steps:
             factor = seconds / costs.get(width, seconds)
             widths = (other for other in self.by_steps if other in costs)
@@ -189,9 +192,9 @@ class CostTable:
     ) -> None:
         """Add one closed segment of ``epochs`` epochs.
 
-        ``fixed`` and ``between`` are as for ``SegmentCosts.overhead``. ``start`` is the kind of its
-        start, and ``resized`` is True if it began with a resize. Only segments that go on at once
-        count for the overhead.
+        ``fixed`` and ``between`` are as for ``SegmentCosts.overhead``. ``start`` says where the
+        trial's state was, and ``resized`` is True if the segment began with a resize. Only segments
+        that continue a trial without a wait count for the overhead.
         """
         study_costs = self.studies.get(study)
         if study_costs is None:

@@ -16,8 +16,8 @@ from .windows import CounterWindow, Fault
 class Rate:
     """A counter's growth per second, times ``factor``.
 
-    ``max_rate`` is a growth per second, for one busy core, that no machine exceeds. More is a
-    corrupt reading.
+    ``max_rate`` is more than any machine's growth per second and busy core. A higher value means
+    that the reading is corrupt.
     """
 
     name: str

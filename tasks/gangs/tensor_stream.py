@@ -180,7 +180,10 @@ def _chunks(flats: Iterable[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def _runs(chunk: list[Tensor]) -> Iterator[list[Tensor]]:
-    """Yield a chunk's pieces in order: a large one in host memory alone, the others together."""
+    """Yield a chunk's pieces in order, in groups to send at once.
+
+    A large piece in host memory is a group by itself. Other pieces are grouped together.
+    """
     together: list[Tensor] = []
     for piece in chunk:
         if len(piece) < LARGE or not piece.is_cpu:

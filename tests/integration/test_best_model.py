@@ -201,7 +201,7 @@ def test_of_an_imported_study_only_code_and_a_store_that_the_user_names_are_used
     assert float(site.finish(program)) == study.best_value
     for given in ("nas_code.py", f"{tmp_path}/none.py:Fitted"):
         refused = site.penstock(*arguments, "--code", given, *of_store, status=2)
-        assert "allowed is FILE.py:NAME of a file here" in refused
+        assert "allowed is FILE.py:NAME, with the path of a file" in refused
 
 
 SCRIPT = """

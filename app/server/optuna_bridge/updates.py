@@ -264,7 +264,7 @@ def _without_objects(update: Update) -> Update:
 def to_texts(updates: Iterable[Update], longest: int = 1 << 18) -> list[str]:
     """Return ``updates`` as JSON texts.
 
-    Each text is a list of about ``longest`` characters at most.
+    Each text is a JSON list of updates. It is not much longer than ``longest`` characters.
     """
     texts: list[str] = []
     lines: list[str] = []

@@ -82,7 +82,10 @@ class _Heaviest:
         )
 
     def _follow(self, layer: Any, number: int) -> None:
-        """Note the bytes that ``layer`` of choice ``number`` adds in each forward pass."""
+        """Record, in each forward pass, the bytes that ``layer`` adds.
+
+        The layer belongs to the choice with index ``number``.
+        """
         before: list[int] = []
 
         def begin(*_: object) -> None:

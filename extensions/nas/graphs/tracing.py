@@ -145,7 +145,10 @@ class _OnlyInputs(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @contextmanager
 def _watched(model: nn.Module, tracer: _Tracer) -> Iterator[None]:
-    """Make ``training`` of traced modules a node and refuse changes of them, within the context."""
+    """Within the context, make each read of a traced module's ``training`` flag a graph node.
+
+    A change of a traced module raises an error.
+    """
     changed: list[tuple[nn.Module, type]] = []
     try:
         for module in model.modules():

@@ -19,10 +19,10 @@ _SLOWER, _NO_FASTER = "slower than another", "no faster than the default"
 def by_halving(arms: Sequence[Arm]) -> SystemConfig | None:
     """Judge by successive halving: after each round of windows, the worse half of the arms is out.
 
-    All arms of a round have the same number of windows, which doubles with each round. Jamieson and
-    Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", AISTATS
-    2016. The default is taken as an arm with the known mean 0: an arm that is not faster by
-    ``MIN_GAIN`` goes out with the worse half.
+    All arms of a round have the same number of windows, which doubles with each round. The default
+    counts as an arm whose mean is known to be 0. So an arm that is not faster than the default by
+    ``MIN_GAIN`` is out, too. (Jamieson and Talwalkar, "Non-stochastic best arm identification and
+    hyperparameter optimization", AISTATS 2016.)
 
     Returns the winner, () for the default, or None if it is not decided yet.
     """

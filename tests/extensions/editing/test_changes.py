@@ -132,8 +132,11 @@ def test_a_study_has_more_epochs(plan):
         ({"given": {"lr@6": (0.0, 1.0)}, "assumed": {"lr@6": 0.1}}, "a piece of a Steps"),
         ({"given": {"a": ["x"]}, "assumed": {"a": "y"}}, r"one of \['x'\]"),
         ({"given": {"n": (1, 3)}, "assumed": {"n": 1.5}}, "a whole number"),
-        ({"given": {"lr": (1e-4, 0.1)}, "assumed": {"lr": 0.1}}, "of a parameter that is added"),
-        ({"assumed": {"dropout": 0.1}}, "of a parameter that is added"),
+        (
+            {"given": {"lr": (1e-4, 0.1)}, "assumed": {"lr": 0.1}},
+            "of a parameter that this edit adds",
+        ),
+        ({"assumed": {"dropout": 0.1}}, "of a parameter that this edit adds"),
         ({"given": {"lr": (0.001, 0.1)}}, "nothing of s would change"),
         ({}, "nothing of s would change"),
         ({"max_epochs": 3}, "nothing of s would change"),
