@@ -102,7 +102,7 @@ def test_a_broker_that_refuses_its_user_something_is_a_finding(settings):
     url = server.broker_url(settings).replace("//", "//weak:word@", 1)
     found = findings(load(home=settings.home, devices="cpu:1x1", broker=url))
     assert found["broker"].grade == found["checkpoint store"].grade == "fail"
-    assert "Have its administrator say: ACL SETUSER NAME ~penstock:*" in found["broker"].what
+    assert "have the administrator type: ACL SETUSER NAME ~penstock:*" in found["broker"].what
     assert found["checkpoint store"].what.endswith("grant its user what penstock doctor names")
 
 

@@ -178,6 +178,6 @@ def test_a_form_that_is_no_distribution_of_ours_is_refused():
     for text in ("{}", "not json", json.dumps({"name": "Other", "attributes": {}})):
         with pytest.raises(UsageError, match="a distribution"):
             edited(study(), {"lr": text}, {}, {})
-    with pytest.raises(UsageError, match="when a parameter is active"):
+    with pytest.raises(UsageError, match="the condition of a parameter"):
         form_of("momentum", Float(0.8, 0.9, when={"optimizer": "sgd"}))
     assert form_of("a", Categorical([1, 2])) == parse_space({"a": [1, 2]})[0][1]
