@@ -261,7 +261,7 @@ def test_a_broker_of_the_users_is_named_with_its_origin_and_with_what_it_lacks(
         monkeypatch.setenv("CELERY_BROKER_URL", re.sub("//.*@", "//weak:word@", url))
         found = findings(load(home=tmp_path / "home", devices="cpu:1x1"))["broker"]
         assert found.grade == "fail"
-        assert "needs (EVALSHA). These rules are for a user that nobody else has" in found.what
+        assert "needs (EVALSHA). Give Penstock a user of its own" in found.what
 
 
 def test_a_log_that_was_moved_aside_is_said(settings):
