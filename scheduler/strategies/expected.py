@@ -14,8 +14,8 @@ def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
     """Return the number of epochs that a study trains in all if none of its trials fails.
 
     Return None if the study has no ``max_epochs``, so that each objective decides when to return.
-    The number is an upper bound for freeze-thaw and early-stopping rules. PASHA may train more
-    epochs if its rankings disagree.
+    The number is an upper bound for early-stopping rules. PASHA may train more epochs if its
+    rankings disagree, and freeze-thaw if scores jump late.
 
     >>> from penstock.scheduler.model.study import StrategySpec
     >>> expected_epochs(StrategySpec("asha", max_epochs=9, eta=3), 27)
@@ -28,7 +28,7 @@ def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
         return n_trials * plan.max_epochs
     if plan.name == "pasha":  # two rungs, and one trial to the end; more where rankings disagree
         return _halving(levels[:2], n_trials, plan.eta) + levels[-1] - levels[:2][-1]
-    if plan.name == "freeze_thaw":  # at most: what its model trains, the floor may have for free
+    if plan.name == "freeze_thaw":  # what its model trains, the floor may have for free
         return min(n_trials * plan.max_epochs, SHARE * _halving(levels, n_trials, plan.eta))
     if plan.name == "hyperband":
         return sum(

@@ -20,6 +20,12 @@ whatever the model chooses. If epochs differ in cost, the same holds for their s
 one epoch. On several devices the same holds except for the order in which results arrive. If no
 model can be fitted, the strategy decides as ASHA does.
 
+Scouts. The model learns from the curves that it has, and these are mostly of trials with good first
+scores. If the best trials of a study begin badly, neither the model nor ASHA would ever train one
+for long. So one of every ``SCOUTS`` seconds is spent on a *scout*: the trial that was proposed
+first among those that were not trained for ``DEPTH`` of all epochs, whatever its scores are.
+Scouts' curves are a fair sample.
+
 The study is over when ASHA's rungs are finished, and the trial with the best expected end has been
 trained to its last epoch.
 """
@@ -37,6 +43,9 @@ from .curve_ensemble import Forecast, Prior, forecasts, learned
 
 #: One of this many seconds of device time is spent as ASHA would spend it (the floor).
 SHARE = 3
+#: One of this many seconds of device time is spent on scouts, and the part of all epochs for which
+#: each of them is trained.
+SCOUTS, DEPTH = 10, 1 / 3
 #: The prior is learned again when the number of epochs has grown by this factor.
 GROWTH = 1.1
 #: The epochs of a new trial after which its further course is known.
@@ -110,6 +119,8 @@ class FreezeThaw:
     #: The expected device time (seconds) of all epochs entered; and the part for the floor.
     spent: float = 0.0
     on_floor: float = 0.0
+    #: The part of ``spent`` for scouts.
+    on_scouts: float = 0.0
     #: The prior of the model, or None if no prior could be learned; the number of scores when the
     #: prior was last learned; and the number of scores now.
     prior: Prior | None = None
@@ -155,7 +166,12 @@ class FreezeThaw:
         if not may_go_on:
             return self._begin(floor=False) if self.asked < self.n_trials else None
         floor_is_due = self.prior is None or self.on_floor * SHARE <= self.spent
-        entry = self._as_floor() if floor_is_due else self._as_expected()
+        if floor_is_due:
+            entry = self._as_floor()
+        elif self.on_scouts * SCOUTS <= self.spent and (scout := self._as_scout()) is not None:
+            return scout
+        else:
+            entry = self._as_expected()
         if entry is None:
             entry = self._as_expected() if floor_is_due else self._as_floor()
         return self._to_the_end() if entry is None else entry
@@ -223,6 +239,20 @@ class FreezeThaw:
             del self.wanted[trial]
             score = curve[level - 1]
             self.asha.reached(trial, level, {level: score if math.isfinite(score) else WORST})
+
+    # -- scouts ----------------------------------------------------------------------------------
+
+    def _as_scout(self) -> Entry | None:
+        """Return one epoch of the scout; None if the scout is running, or if there is none."""
+        for trial in self.trials:
+            epochs = len(self.curves[trial])
+            if epochs >= DEPTH * self.max_epochs or trial in self.out:
+                continue
+            if trial in self.running:
+                return None
+            self.on_scouts += self._seconds(trial)
+            return self._enter(trial, epochs + 1, floor=False)
+        return None
 
     # -- the model -------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.strategies.asha import Asha
 from penstock.scheduler.strategies.base import rungs
 from penstock.scheduler.strategies.curve_ensemble import forecasts, learned
-from penstock.scheduler.strategies.freeze_thaw import SHARE, WORST, FreezeThaw
+from penstock.scheduler.strategies.freeze_thaw import SCOUTS, SHARE, WORST, FreezeThaw
 from worlds.drive_world import World, check_invariants, spec
 
 PLAN = StrategySpec("freeze_thaw", max_epochs=27)
@@ -184,6 +184,33 @@ def test_it_is_near_the_best_after_fewer_epochs_than_asha():
             ours += first(freeze_thaw(60, 27))
             theirs += first(asha(60, 27))
     assert ours < 0.9 * theirs
+
+
+def late(seed):
+    """Curves of which half begin well and stay as they are; those that begin badly end best."""
+
+    def curve_of(trial, epoch):
+        draw = Random(f"{seed} {trial}").random()
+        return 0.5 + 0.1 * draw if draw > 0.5 else draw + (1.0 - draw) * (1.0 - 1.0 / epoch)
+
+    return curve_of
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_trials_that_begin_badly_and_end_well_are_found(seed):
+    """Scouts' curves show that such trials pay. ASHA promotes only trials that stay low."""
+    curve_of = late(seed)
+    found = [curve_of(*step) for step in trained(freeze_thaw(60, 27), curve_of)]
+    assert max(found[:400]) > 0.95
+    assert max(curve_of(*step) for step in trained(asha(60, 27), curve_of)) < 0.7
+
+
+def test_a_tenth_of_the_time_is_the_scouts():
+    strategy = freeze_thaw(200, 9)
+    for n, _ in enumerate(trained(strategy, power_law(1))):
+        if strategy.prior is not None and not strategy.finalist and n < 400:
+            assert strategy.on_scouts <= strategy.spent / SCOUTS + 1.0
+    assert strategy.on_scouts > 0.0
 
 
 def test_a_trial_is_not_chosen_twice_and_many_slots_have_different_ones():
