@@ -16,7 +16,8 @@ SHORTEST = 1.0
 #: The prior: seconds of one slot's work with one loss. Too short a value costs writes, too long a
 #: value costs replays; both costs grow only with its square root.
 PRIOR = 3600.0
-#: Seconds of one slot's work after which an observation counts half.
+#: Seconds of one slot's work that reduce the weight of an observation to 1/2 (in one attempt) or to
+#: 1/e (in many short ones).
 MEMORY = 100 * 3600.0
 
 
@@ -39,7 +40,7 @@ class FaultTable:
 
     @property
     def mtbf(self) -> float:
-        """Return the mean seconds of one slot's work between two losses."""
+        """The mean seconds of one slot's work between two losses."""
         return (PRIOR + self.busy) / (1.0 + self.losses)
 
 

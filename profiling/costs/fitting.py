@@ -69,13 +69,13 @@ class SpeedModel:
     _theta: _Row
     #: The global batch that the parameters are relative to.
     _share: float
-    #: A factor of the measurements' covariance.
+    #: The Cholesky factor of the measurements' covariance.
     _factor: list[_Row]
-    #: The residuals, solved by ``_factor``.
+    #: The residuals at the measured places, multiplied by the inverse of ``_factor``.
     _residuals: _Row
-    #: The slopes by parameter, solved by ``_factor``.
+    #: The slopes at these places by parameter, multiplied by the inverse of ``_factor``.
     _slopes: list[_Row]
-    #: A factor of the parameters' precision.
+    #: The Cholesky factor of the parameters' precision.
     _precision: list[_Row]
 
     def estimate(self, allocation: Allocation) -> Estimate:
@@ -103,7 +103,10 @@ class SpeedModel:
 
 
 def fit(points: Iterable[Measured], prior: Prior = PRIOR) -> SpeedModel:
-    """Fit the model to ``points``, at least one. Several at one place count as their median."""
+    """Fit the model to ``points``, at least one.
+
+    Several points at one place count as their median.
+    """
     times: dict[Allocation, _Row] = {}
     for point in points:
         times.setdefault(point.place, []).append(math.log(point.seconds))
@@ -132,7 +135,7 @@ def fit(points: Iterable[Measured], prior: Prior = PRIOR) -> SpeedModel:
 def _most_probable(
     allocations: list[Allocation], logs: _Row, share: float, factor: list[_Row], prior: Prior
 ) -> tuple[_Row, _Row, list[_Row], list[_Row]]:
-    """Return parameters, residuals and slopes solved by ``factor``, and a precision factor.
+    """Return the last four fields of ``SpeedModel`` except ``_factor``: parameters to precision.
 
     The fit uses Levenberg-Marquardt damping: a step that does not help is tried again, shorter.
     """

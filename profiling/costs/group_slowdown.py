@@ -4,12 +4,12 @@ The seconds of a step of K trials are modelled as ``own * K + common``, so a tri
 with 1/K. Between two measured numbers of trials the ratio is linear in 1/K. Beyond the largest one
 it is assumed constant.
 
-Before trials are fused, their trainer probes groups of copies of one of them. The probe is used
-until enough epochs of fused groups were measured. From then on the line through the probed ratios
-is scaled by the mean factor between measured and probed ratios.
+Before trials are fused, their trainer probes groups of copies of one of them. The probed ratios
+decide the size of groups until enough epochs of fused groups were measured. From then on the line
+through the probed ratios is scaled by the mean factor between measured and probed ratios.
 
-Larger groups start more trials before it is known which trials are good, so size has to pay: each
-time the number of trials doubles, a trial's share must fall by ``PAYS``. A line through all
+A larger group starts more trials before it is known which trials are good, so its size has to pay:
+each time the number of trials doubles, a trial's share must fall by ``PAYS``. A line through all
 measurements decides this, because single measurements are noisy.
 """
 
@@ -26,10 +26,11 @@ from .segment_costs import blend
 
 #: The part by which a ratio must fall for a fused group of twice the size to pay.
 PAYS = 0.1
-#: Sizes of the groups of copies that a trainer probes, one after the other. Two copies show if
+#: Sizes of the groups of copies that a trainer probes, one after the other. Two copies show whether
 #: fused groups pay at all; both sizes together show ``own`` and ``common``.
 COPIES = (2, 8)
-#: Without a probe, groups have ``FIRST`` trials until ``SURE`` of their epochs were measured.
+#: Without a probe, groups have at least ``FIRST`` trials until ``SURE`` epochs of groups were
+#: measured.
 FIRST, SURE = 2, 8
 
 
@@ -45,7 +46,7 @@ class GroupSlowdown:
 
     @property
     def least(self) -> float:
-        """Return the smallest measured ratio; at most 1."""
+        """The smallest measured ratio; at most 1."""
         return min(self.ratios.values(), default=1.0)
 
     def observe(self, size: int, ratio: float) -> None:
@@ -76,7 +77,7 @@ class GroupSlowdown:
         return ratios[fewer] + part * (ratios[more] - ratios[fewer])
 
     def worthwhile(self) -> int:
-        """Return the number of trials that pays best, at most twice the largest known number.
+        """Return the size of group that pays best, at most twice the largest known size.
 
         1 means that no group pays; ``FIRST`` is returned if nothing is known.
         """

@@ -25,7 +25,7 @@ class Hull:
 
     @property
     def breakpoints(self) -> tuple[tuple[float, float], ...]:
-        """Return (width, speed), the narrowest first, without (0, 0)."""
+        """Pairs (width, speed), the narrowest first, without (0, 0)."""
         return tuple(zip(self.widths, self.speeds, strict=True))
 
     def width_for(self, speed: float) -> float:
@@ -52,7 +52,7 @@ def hull(points: Iterable[tuple[float, float]]) -> Hull:
     corners: list[tuple[float, float]] = []
     for width, speed in sorted(points):
         if corners and speed <= corners[-1][1]:
-            continue  # not faster than a narrower one
+            continue  # not faster than a narrower width
         while corners and not _bends(
             corners[-2] if len(corners) > 1 else (0, 0), corners[-1], width, speed
         ):

@@ -7,10 +7,10 @@ the step from k - 1 to k costs mean(x_k) - mean(x_k-1), with variance s² (1/m +
 the variance of epochs of one trial under equal conditions. The steps of all trials are averaged
 with weights mn / (m + n).
 
-k trials do k / seconds(k) epochs a second in total, so k gains log(k / (k - 1)) less the step over
-k - 1. A number is *tried* until its gain is known. It is kept if the gain exceeds ``MIN_GAIN`` by
-more than its noise, and otherwise not used. If epochs become slower or faster than earlier ones of
-the same trial under equal conditions, everything is measured again.
+k trials do k / seconds(k) epochs a second in total, so the k-th trial gains log(k / (k - 1)) less
+the step from k - 1 to k. A number of trials is *tried* until its gain is known. It is kept if the
+gain exceeds ``MIN_GAIN`` by more than its noise, and otherwise not used. If epochs become slower or
+faster than earlier ones of the same trial under equal conditions, everything is measured again.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ MIN_WEIGHT = 1.0
 MAX_SHARED_EPOCHS = 24
 #: The number of standard deviations that a gain must exceed.
 SIGNIFICANCE = 2.0
-#: An epoch counts as at most this far from its trial's mean (logarithm). Four epochs in a row
-#: beyond it move ``drift`` by ``CHANGE_FACTOR``; one does not.
+#: Largest distance of an epoch from its trial's mean (logarithm). An epoch further away counts as
+#: this far. Four such epochs in a row move ``drift`` by ``CHANGE_FACTOR``; one does not.
 OUTLIER = 1.5 * math.log(CHANGE_FACTOR)
-#: Epochs shorter than this (seconds) are only overhead, so every slot is used.
+#: Length (seconds) below which an epoch is taken to be only overhead, so that every slot is used.
 SHARE_BELOW = 0.001
 #: The number of epochs that a trial's means remember.
 MEMORY = 20.0
@@ -52,7 +52,7 @@ class Mean(NamedTuple):
 
 
 class SharingStep(NamedTuple):
-    """The sum of trials' weights, and that of weight times change of the logarithm of seconds."""
+    """Sums over trials: the weights, and the weights times the changes of log seconds."""
 
     weight: float
     sum: float
@@ -61,9 +61,9 @@ class SharingStep(NamedTuple):
 class Verdict(NamedTuple):
     """The number of trials of a study that a device may hold (``slots``), and the reason.
 
-    ``exploring``: True if the last of them is only there to measure the gain. ``gain`` is the total
-    speed with the number judged last (``judged``) divided by the speed with one less, and ``error``
-    is its relative deviation. ``gain`` is None if nothing was judged.
+    ``exploring`` is True if the last of these trials is only there to measure the gain. ``judged``
+    is the number of trials judged last. ``gain`` is the total speed with that number divided by the
+    speed with one trial less (None if nothing was judged), and ``error`` is its relative deviation.
     """
 
     slots: int
@@ -77,11 +77,11 @@ class Verdict(NamedTuple):
 class Interference:
     """Measurements of one study on one kind of device."""
 
-    #: Means of the logarithms of epochs' seconds, by trial and number at work.
+    #: Means of the logarithms of epochs' seconds, by trial and number of trials at work.
     trials: dict[str, dict[int, Mean]] = field(default_factory=dict)
     #: Steps, by the number of trials at work after the step.
     steps: dict[int, SharingStep] = field(default_factory=dict)
-    #: The number of epochs seen, by number at work.
+    #: The number of measured epochs, by number of trials at work.
     shared: dict[int, int] = field(default_factory=dict)
     #: The sum of squared deviations of epochs from their trial's mean.
     squares: float = 0.0
@@ -115,7 +115,7 @@ class Interference:
         self.shared[at_work] = self.shared.get(at_work, 0) + 1
 
     def has_baseline(self, trial: str, at_work: int) -> bool:
-        """Return True if enough epochs of ``trial`` among ``at_work`` trials are known."""
+        """Return True if enough epochs of ``trial`` with ``at_work`` trials at work are known."""
         mean = self.trials.get(trial, {}).get(at_work)
         return mean is not None and mean.n >= MIN_BASELINE
 
@@ -139,9 +139,9 @@ class Interference:
         return verdict
 
     def slowdown(self, at_work: int) -> float:
-        """Return the seconds of an epoch among ``at_work`` trials divided by those alone.
+        """Return the seconds of an epoch among ``at_work`` trials divided by the seconds alone.
 
-        The result is 1 if it is not known.
+        Steps that were not measured count as no slowdown.
         """
         steps = (self.steps.get(k) for k in range(2, at_work + 1))
         return math.exp(sum(step.sum / step.weight for step in steps if step and step.weight > 0))
@@ -152,7 +152,7 @@ class Interference:
         return (prior_squares + self.squares) / (PRIOR_EPOCHS + self.degrees)
 
     def _count(self, known: dict[int, Mean], at_work: int, sign: int) -> None:
-        """Add a trial to (+1) or take it from (-1) the steps on either side of ``at_work``."""
+        """Add a trial to (``sign`` +1) or remove it from (-1) the steps to and from ``at_work``."""
         for k in (at_work, at_work + 1):
             one_less, at_count = known.get(k - 1), known.get(k)
             if one_less is None or at_count is None:

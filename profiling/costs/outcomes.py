@@ -26,7 +26,7 @@ class Histogram:
     total: float = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Add one duration. A negative one, from a clock that was set back, counts as 0."""
+        """Add one duration (seconds). A negative one, after a clock was set back, counts as 0."""
         seconds = max(0.0, seconds)
         self.counts[bisect_left(BOUNDS, seconds)] += 1
         self.total += seconds
@@ -57,9 +57,9 @@ class Tally:
     def observe_first(self, since_dispatch: float, since_claim: float) -> None:
         """Add an attempt's first accepted epoch.
 
-        ``since_dispatch`` is by the scheduler's clock, ``since_claim`` by the worker's (seconds).
-        Nothing is counted if ``since_claim`` is 0, as an older worker reports it. The travel time
-        of the report counts as dispatch to claim, which is a similar delay.
+        ``since_dispatch`` is measured by the scheduler's clock, ``since_claim`` by the worker's
+        (seconds). Nothing is counted if ``since_claim`` is 0, as older workers report it. The
+        travel time of the report counts as part of the time from dispatch to claim.
         """
         if since_claim > 0.0:
             self.to_claim.observe(since_dispatch - since_claim)

@@ -4,13 +4,14 @@ Theory of operation. A segment has a fixed overhead, whatever the number of its 
 claim, the last report. It shows in the time from dispatch to the acceptance of the first epoch,
 less training. The cost of every epoch besides its training (its state is hashed and reported) shows
 between two epochs of one segment, and is not counted as overhead: otherwise longer segments would
-seem to have more overhead, and be made longer for it. A trial that goes on after it has waited
-costs more than one that goes on at once; how much more depends on where its state is.
+seem to have more overhead, and be made longer for it. A trial that continues after it has waited
+costs more than one that continues at once; how much more depends on where its state is.
 
 A preemption is the end of a segment at which another trial gets the slot, although the segment's
 own trial has not reached its target. A trial that arrives while a slot is free preempts none, nor
-does one that gets the slot of a trial that has ended, because no other length would have let it
-begin earlier. The end of a segment that was cut is no preemption either: its length did not matter.
+does a trial that gets the slot of one that has ended: no other length of the segment would have let
+it begin earlier. The end of a segment that was cut is no preemption either, because its length did
+not matter.
 The estimate is the mean of the rate's posterior distribution under a Gamma prior, a weak one,
 because a few preemptions say more than any guess: ``PRIOR_SECONDS`` of work with
 ``PRIOR_PREEMPTIONS`` in them. Older observations fade, as an installation is busy at one hour and
@@ -26,24 +27,25 @@ from enum import StrEnum
 ALPHA = 0.3
 #: The fixed overhead of a segment (seconds), before one was measured.
 FIRST_OVERHEAD = 0.005
-#: The longest overhead of a segment (seconds): above it is a start-up or a fault.
+#: Longest overhead of a segment (seconds). A longer one is a start-up or a fault, and is ignored.
 MAX_OVERHEAD = 1.0
 #: The prior: seconds of one slot's work, and preemptions in them.
 PRIOR_SECONDS, PRIOR_PREEMPTIONS = 75.0, 0.25
-#: Seconds of one slot's work after which an observation of preemptions counts half.
+#: Seconds of one slot's work that reduce the weight of an observation to 1/2 (in one attempt) or to
+#: 1/e (in many short ones).
 MEMORY = 1800.0
 
 
 class SegmentStart(StrEnum):
-    """The start of a segment. The last two name the place of a waiting trial's state."""
+    """Kinds of starts of a segment. The last two say where the state of a trial that waited is."""
 
-    NEW = "new"  # its trial has no state yet
-    NEXT = "next"  # its trial goes on at once, where it is
-    TRAINER = "trainer"  # the state is in the memory of the trainer that goes on
+    NEW = "new"  # the trial has no state yet
+    NEXT = "next"  # the trial continues at once, in the same place
+    TRAINER = "trainer"  # the state is in the memory of the trainer that trains the segment
     STORE = "store"  # the state is elsewhere: it is fetched, or computed again
 
 
-#: Seconds for going on after a wait, beyond a segment's overhead, before any were measured
+#: Cost of continuing after a wait (seconds), beyond a segment's overhead, before it was measured
 #: (docs/history/measured.md: 17 to 100 ms to move a state).
 FIRST_RESUME = {SegmentStart.TRAINER: 0.0, SegmentStart.STORE: 0.06}
 
@@ -53,8 +55,8 @@ class SegmentCosts:
     """Measured costs of the segments of one study.
 
     ``between`` is the time from one epoch's training to the next one's within a segment (seconds;
-    None if none was measured). ``resumes`` are the seconds for going on after a wait, beyond the
-    overhead, by kind of start.
+    None if none was measured). ``resumes`` are the costs of continuing after a wait, beyond the
+    overhead, by kind of start (seconds).
     """
 
     between: float | None = None
@@ -73,7 +75,7 @@ class SegmentCosts:
         return max(0.0, fixed)
 
     def observe_resume(self, start: SegmentStart, price: float) -> None:
-        """Add the cost of going on after a wait, beyond the overhead (seconds)."""
+        """Add the cost of continuing after a wait, beyond the overhead (seconds)."""
         self.resumes[start] = blend(self.resumes.get(start), max(0.0, price))
 
 
@@ -96,10 +98,10 @@ class PreemptionTable:
 
     @property
     def interval(self) -> float:
-        """Return the mean seconds of one slot's work between two preemptions."""
+        """The mean seconds of one slot's work between two preemptions."""
         return (PRIOR_SECONDS + self.busy) / (PRIOR_PREEMPTIONS + self.preemptions)
 
 
 def blend(old: float | None, new: float) -> float:
-    """Return the exponentially weighted mean ``old`` after a new measurement."""
+    """Return the exponentially weighted mean ``old`` (None: no mean yet) updated with ``new``."""
     return new if old is None else old + ALPHA * (new - old)

@@ -12,8 +12,8 @@ the trial's own part: a Gaussian process of a level, a tilt in log w and a smoot
 trial's own measurements determine most of it. For a trial that has not run it is 0 on average, with
 a known deviation.
 
-Gains are rounded to steps of ``STEP``. So trials that were not measured at several widths share
-their shapes, and what plans derive from a shape is computed once.
+Gains are rounded to multiples of ``STEP``. Trials of equal gain that were not measured at several
+widths therefore share a shape, and values that plans derive from a shape are computed once.
 """
 
 from __future__ import annotations
@@ -98,13 +98,14 @@ class Expected(NamedTuple):
 
 def pool(trials: Sequence[tuple[tuple[float, ...], Points]], widest: int) -> Pool:
     """Fit the pool of ``trials`` (features, points), at least one, for widths up to ``widest``."""
-    # A trial with one width says nothing of the shape, only of the level.
+    # A trial with one width says nothing about the shape, only about the level.
     multi_width = [index for index, (_, points) in enumerate(trials) if len(points) > 1]
     shape = _prior(widest)
     size = 2 * len(trials[0][0]) + 1
     deviations = [LEVEL_DEVIATION, *(EFFECT_DEVIATIONS[index % 2] for index in range(size - 1))]
-    # The shape comes first. Else the features of the few trials that were measured at several
-    # widths would explain how those differ from the prior, and promise others the opposite.
+    # The shape is fitted first. Otherwise the features of the few trials that were measured at
+    # several widths would explain how these trials differ from the prior, and would predict the
+    # opposite for other trials.
     mean: Sequence[float] = (0.0,) * size
     for _ in range(ROUNDS):
         if multi_width:
@@ -167,7 +168,7 @@ def expected(study: Pool, features: tuple[float, ...], points: Points, widest: i
     if len(points) > 1:
         return _own(study, features, tuple(points.items()), widest)
     for width, seconds in points.items():
-        # One width determines the level, and leaves the shape as it is.
+        # The time at one width determines the level, and leaves the shape as it is.
         gain = _gain(study, features)
         reference = _common(study, gain)[width - 1]
         shape, likely, hope = _shapes(study, gain, widest, width)
@@ -178,7 +179,7 @@ def expected(study: Pool, features: tuple[float, ...], points: Points, widest: i
 
 @lru_cache(maxsize=4096)
 def _unmeasured(study: Pool, features: tuple[float, ...], widest: int) -> Expected:
-    """Return the expected costs of a trial that has not run. Cached, because every plan asks."""
+    """Return the expected costs of a trial that has not run. Cached, since every plan asks."""
     shape, likely, hope = _shapes(study, _gain(study, features), widest, 1)
     row = _row(features, 1)
     level, deviation = math.exp(study.regression.value(row)), study.regression.deviation(row)
@@ -186,7 +187,7 @@ def _unmeasured(study: Pool, features: tuple[float, ...], widest: int) -> Expect
 
 
 def _gain(study: Pool, features: tuple[float, ...]) -> int:
-    """Return the features' effect on the gain from devices (in steps)."""
+    """Return the features' effect on the gain from devices (a number of ``STEP``)."""
     by = study.regression.mean[2::2]
     return round(sum(each * x for each, x in zip(by, features, strict=True)) / STEP)
 
@@ -220,7 +221,10 @@ def _common(study: Pool, gain: int) -> tuple[Estimate, ...]:
 
 @lru_cache(maxsize=1024)
 def _shapes(study: Pool, gain: int, widest: int, known: int) -> tuple[Shape, Shape, Shape]:
-    """Shape, likely and hope of a trial that was measured at width ``known``; 1 if not at all."""
+    """Return ``shape``, ``likely`` and ``hope`` (``Expected``) of a trial measured at one width.
+
+    ``known`` is that width, or 1 if the trial was not measured.
+    """
     likely, hope = _cautious_and_optimistic(_common(study, gain)[:widest], known)
     return _only(likely, study.measured | {known}), likely, hope
 
@@ -228,8 +232,8 @@ def _shapes(study: Pool, gain: int, widest: int, known: int) -> tuple[Shape, Sha
 def _only(shape: Shape, measured: AbstractSet[int]) -> Shape:
     """Return ``shape`` without gains that are not sure.
 
-    No gain is sure at widths other than the ``measured`` ones, where a curve may jump, nor if it is
-    within the noise of measurements.
+    A gain is sure at a ``measured`` width if it exceeds the noise of measurements. At any other
+    width the curve may jump.
     """
     gains: list[tuple[int, float]] = []
     best = math.inf
@@ -259,7 +263,7 @@ def _cautious_and_optimistic(common: Sequence[Estimate], known: int) -> tuple[Sh
 def _own(
     study: Pool, features: tuple[float, ...], points: tuple[tuple[int, float], ...], widest: int
 ) -> Expected:
-    """Return the costs measured at ``points``; other widths follow the points by distance."""
+    """Return the costs measured at ``points``, and those of other widths estimated from them."""
     widths = np.arange(1, max(widest, *(width for width, _ in points)) + 1)
     logs = np.log(widths)
     rows = [_row(features, int(width)) for width in widths]
@@ -291,7 +295,7 @@ def _own(
 
 
 def _reachable(points: Points, measured: AbstractSet[int]) -> AbstractSet[int]:
-    """Return the trial's widths, and other measured widths up to which its own curve falls."""
+    """Return the trial's widths, and those of ``measured`` up to which its own curve falls."""
     widths = set(points)
     for width in measured - widths:
         narrower = [at for at in points if at < width]
@@ -305,7 +309,7 @@ def _rounded(factors: np.ndarray) -> Shape:
 
 
 def _covariance(some: np.ndarray, others: np.ndarray, noise: float) -> np.ndarray:
-    """Return the covariance of trials' own parts between logarithms of widths."""
+    """Return the covariance of a trial's own part between two arrays of logarithms of widths."""
     distances = (some[:, None] - others[None, :]) / REACH
     tilts = TILT_DEVIATION**2 * some[:, None] * others[None, :]
     covariance: np.ndarray = noise**2 + tilts + SMOOTH_DEVIATION**2 * np.exp(-0.5 * distances**2)

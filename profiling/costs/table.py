@@ -1,9 +1,9 @@
 """The cost table: measured costs of epochs and segments, for policies and segment lengths.
 
 For every trial and width the table keeps an exponentially weighted mean (``segment_costs.blend``).
-Other costs are estimated from all of a study's trials (``study_model``): those at widths that a
-trial was not run at, and those of trials that have not run. For a study without a measured epoch
-nothing is estimated, and the caller gets None.
+Other costs are estimated from all of a study's trials (``study_model``): those at widths at which a
+trial has not run, and those of trials that have not run at all. For a study without a measured
+epoch nothing is estimated, and the caller gets None.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from .study_model import Expected, Pool, expected, pool, prior
 
 #: If an estimate moved by this factor since the last plan that used it, the plan is made again.
 CHANGE_FACTOR = 1.25
-#: A study's pool is made again when its number of points has grown by this factor.
+#: A study's pool is made again when ``StudyCosts.changes`` has grown by this factor.
 POOL_GROWTH = 1.1
 #: Seconds of a resize before one was measured: 17 to 100 ms by the size of the state
 #: (docs/history/measured.md).
 FIRST_RESIZE = 0.06
-#: The shortest time that an epoch is taken to last (seconds), so that ratios exist.
+#: Least time that an epoch is taken to last (seconds), so that no ratio divides by zero.
 SHORTEST_EPOCH = 1e-6
 
 
 @dataclass(slots=True)
 class TrialCosts:
-    """Seconds per epoch of a trial, by width: the present ``means``, and those ``planned`` with.
+    """Seconds per epoch of a trial, by width.
 
-    ``last`` is the width of its newest epoch. ``features`` are the numbers that distinguish its
-    configuration.
+    ``means`` are the present values, and ``planned`` the values that plans use, which change only
+    if a mean has moved far. ``last`` is the width of the trial's newest epoch. ``features`` are the
+    numbers that distinguish its configuration.
     """
 
     features: tuple[float, ...]
@@ -62,7 +63,7 @@ class TrialCosts:
 
     @property
     def seconds(self) -> float:
-        """Return the seconds of an epoch at the width where the trial last ran."""
+        """The seconds of an epoch at the width where the trial last ran."""
         return self.means[self.last]
 
 
@@ -132,7 +133,7 @@ class CostTable:
             before = self.seconds_at(study, trial, width, () if own is not None else features())
         if study_costs is None:
             study_costs = self.studies[study] = StudyCosts()
-        first = width not in study_costs.widths  # a policy that tries widths waits for it
+        first = width not in study_costs.widths  # a policy that tries widths waits for the result
         study_costs.widths[width] = blend(study_costs.widths.get(width), seconds)
         if own is None:
             own = study_costs.trials[trial] = TrialCosts(features(), width)
@@ -160,9 +161,10 @@ class CostTable:
     ) -> None:
         """Add a width window: seconds of a step by width, with ``per_epoch`` steps per epoch.
 
-        Measured epochs take precedence, and show the time of an epoch beyond its steps. The members
-        took ``meeting`` seconds to meet. If they did not meet (``met`` is False), a resize is
-        expected to take twice as long, since a wait of that length may last as long again.
+        Measured epochs take precedence over the window, and show the time of an epoch beyond its
+        steps. The members of the gang took ``meeting`` seconds to meet. If they did not meet
+        (``met`` is False), a resize is expected to take twice as long, since a wait of that length
+        may last as long again.
         """
         if not self.resizes and meeting:
             self.resize = meeting if met else max(self.resize, 2.0 * meeting)
@@ -224,7 +226,10 @@ class CostTable:
         self.studies.setdefault(study, StudyCosts()).company.observe_probe(size, ratio)
 
     def group_slowdown(self, study: str, size: int) -> float:
-        """Return an epoch's expected seconds per trial in a fused group divided by those alone."""
+        """Return an epoch's expected seconds per trial in a fused group divided by seconds alone.
+
+        ``size`` is the number of trials in the group.
+        """
         study_costs = self.studies.get(study)
         return 1.0 if study_costs is None else study_costs.company.ratio(size)
 
@@ -236,12 +241,12 @@ class CostTable:
         )
 
     def worthwhile(self, study: str) -> int:
-        """Return the number of the study's trials that pays best (``GroupSlowdown.worthwhile``)."""
+        """Return the size of the study's fused groups that pays best (``GroupSlowdown``)."""
         study_costs = self.studies.get(study)
         return (GroupSlowdown() if study_costs is None else study_costs.company).worthwhile()
 
     def resume(self, study: str, start: SegmentStart) -> float:
-        """Return the cost of going on after a wait, beyond the overhead (seconds)."""
+        """Return the cost of continuing after a wait, beyond the overhead (seconds)."""
         study_costs = self.studies.get(study)
         resumes = {} if study_costs is None else study_costs.segments.resumes
         return resumes.get(start, FIRST_RESUME[start])
@@ -301,7 +306,7 @@ class CostTable:
     def seconds_at(
         self, study: str, trial: str, width: int, features: tuple[float, ...] = ()
     ) -> float | None:
-        """Expected seconds of one epoch on ``width`` devices; None if nothing was measured."""
+        """Return an epoch's expected seconds on ``width`` devices; None if nothing was measured."""
         costs = self.expected(study, trial, width, features)
         return None if costs.level is None else costs.level * costs.shape[-1][1]
 
@@ -311,6 +316,6 @@ class CostTable:
         self.features.pop(study, None)
 
     def speeds(self, study: str) -> tuple[tuple[int, float], ...]:
-        """Return (width, seconds an epoch) of ``study`` as measured, by width."""
+        """Return the measured (width, seconds per epoch) pairs of ``study``, by width."""
         study_costs = self.studies.get(study)
         return () if study_costs is None else tuple(sorted(study_costs.widths.items()))

@@ -1,5 +1,4 @@
-"""The throughput model: seconds of a step or an epoch as a function of devices, in seven
-parameters.
+"""The throughput model: seconds of a step or an epoch on given devices, in seven parameters.
 
 On ``width`` devices of ``nodes`` nodes, each with its ``share`` of the global batch::
 
@@ -11,9 +10,9 @@ On ``width`` devices of ``nodes`` nodes, each with its ``share`` of the global b
 
 after Qiao et al., "Pollux: Co-adaptive cluster scheduling for goodput-optimized deep learning",
 OSDI 2021, section 3.2. With ``gamma`` 1, computing and synchronising do not overlap; with a large
-``gamma`` they overlap fully. Amdahl's law is ``gamma`` 1 without synchronising. The model need not
-fall with ``width``: T_sync may jump at a node's boundary. It is linear in the cost of a step, so
-the same form holds for epochs of steps of one batch.
+``gamma`` they overlap fully. Amdahl's law is ``gamma`` 1 without synchronising. T need not fall
+with ``width``: T_sync may jump at a node's boundary. An epoch is a number of equal steps, so its
+time has the same form, with other coefficients.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Width windows: a few steps of a trial at several widths show whether more devices help.
 
-Theory of operation. How a trial's speed changes with its devices is not known before it is
-measured, and to try a width for a whole epoch may cost more than a good width ever saves. A window
-costs a few steps at each width, on a copy of the trial that is thrown away. It begins with one
-device. Further widths are measured by doubling, then those between, as long as they promise
-something and ``limit`` seconds are not used up. So a trial that does not scale, or whose devices
-need long to meet, costs little more than the first two widths. A curve may also jump: a step on two
-devices may take twenty times as long as on one. If the first step at a width shows that, its other
-steps are left out, and the rest of the limit is for other widths. Otherwise, each width without a
-gain makes a gain at the next width less likely. So until there is a gain, each such width halves
-the seconds that the window may take in all.
+Theory of operation. A trial's speed on several devices is not known before it is measured, and
+trying a width for a whole epoch may cost more than a good width ever saves. A window costs a few
+steps at each width, on a copy of the trial that is thrown away. It begins with one device. Then it
+measures doubled widths, and then the widths between them, as long as a gain is likely and ``limit``
+seconds are not used up. So a trial that does not scale, or whose gang needs long to meet, costs
+little more than the first two widths. A curve may also jump: a step on two devices may take twenty
+times as long as on one. If the first step at a width shows that, the other steps at that width are
+left out, and the rest of the limit is for other widths. Otherwise, each width without a gain makes
+a gain at the next width less likely. So until there is a gain, each such width halves the seconds
+that the window may take in all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 #: Steps at each width: the first ones, which are not counted, and the counted ones.
 WARM_UP, COUNTED = 1, 2
 STEPS = WARM_UP + COUNTED
-#: The fewest steps on one device whose time a window may take: there, and at a faster width.
+#: Least limit of a window, in steps on one device: all steps there, and at a width twice as fast.
 MIN_STEPS = STEPS + (STEPS + 1) // 2
 #: A width is a gain if its seconds per step divided by the best narrower width's are at most this.
 GAIN = 0.95
@@ -32,8 +32,8 @@ MEETING = 0.3
 #: at most ``CHEAP`` of the limit was used so far.
 PATIENCE = 2
 CHEAP = 0.1
-#: Before the first gain, each width that does not jump leaves this part of a window's limit, down
-#: to the part that is cheap.
+#: Before the first gain, each width without a gain multiplies the window's limit by this factor,
+#: down to ``CHEAP`` of the limit. Hopeless widths do not count.
 VAIN_LEAVES = 0.5
 
 
@@ -50,23 +50,23 @@ def widths_up_to(widest: int) -> tuple[int, ...]:
 
 
 def has_gain(found: Mapping[int, float]) -> bool:
-    """Return True if any width is a gain over one device. ``found``: seconds a step, by width."""
+    """Return True if any width is a gain over one device. ``found``: seconds per step by width."""
     return bool(found) and min(found.values()) <= GAIN * found[1]
 
 
 @dataclass(slots=True)
 class WidthWindow:
-    """A window over ``widths``, with its measurements ``found`` (seconds a step, by width)."""
+    """A window over ``widths``, with its measurements ``found`` (seconds per step, by width)."""
 
     widths: tuple[int, ...]
     #: The longest time of the window (seconds); infinite until the first width is measured.
     limit: float
-    #: Seconds that it has taken so far.
+    #: Seconds that the window has taken so far.
     spent: float = 0.0
     found: dict[int, float] = field(default_factory=dict)
 
     def is_hopeless(self, seconds: float) -> bool:
-        """Return True if a first step of ``seconds`` is enough to give up the next width.
+        """Return True if a first step of ``seconds`` at a width is enough to give that width up.
 
         The first step at a width has costs of its own, so other steps follow while they are cheap.
         """
@@ -75,11 +75,14 @@ class WidthWindow:
         return (STEPS - 1) * seconds > CHEAP * self.limit
 
     def meeting_seconds(self) -> float:
-        """Return the seconds that the members still have to meet."""
+        """Return the seconds within which the members must still meet."""
         return max(0.0, min(MEETING * self.limit, self.limit - self.spent))
 
     def remaining(self) -> Iterator[int]:
-        """Yield the widths worth measuring, each once those before it are in ``found``."""
+        """Yield the widths worth measuring. The caller adds each to ``found`` before the next.
+
+        The iteration ends if the caller has not done so.
+        """
         silent = 0
         for width in self.widths:
             narrower = [seconds for at, seconds in self.found.items() if at < width]
@@ -105,7 +108,7 @@ class WidthWindow:
         return self.found[below] > best / GAIN or self.found[above] > GAIN * self.found[below]
 
     def _affords_one_more(self) -> bool:
-        """Return True if a width twice as fast as the slowest would end within the limit.
+        """Return True if a width twice as fast as the slowest one would end within the limit.
 
         Hopeless widths do not count: a curve that jumps up at one width jumps down at the next.
         """

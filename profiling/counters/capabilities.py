@@ -13,7 +13,7 @@ from .source import Source
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """A counter of a source. If it cannot be read, ``reason`` says why; else it is empty."""
+    """A counter of a source, and the ``reason`` why it cannot be read (empty if it can)."""
 
     source: str
     counter: str
@@ -27,7 +27,7 @@ class Capability:
 def capabilities(gpus: Iterable[str] = ()) -> tuple[Capability, ...]:
     """Try each counter once, for this process and for the GPUs with these UUIDs.
 
-    A counter that cannot be read will be absent from readings. It is never zero.
+    A counter that cannot be read will be absent from readings. It is never reported as zero.
     """
     sources = (*open_sources(0.0), *map(GpuSource, gpus))
     results: list[Capability] = []

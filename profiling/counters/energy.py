@@ -1,11 +1,12 @@
 """Energy in joules, if the hardware measures it: RAPL for CPUs, NVML for GPUs; else None.
 
 Theory of operation. A meter returns the energy used since its last reading, or None. RAPL's counter
-(Linux' powercap) wraps around after ``max_energy_range_uj``, some minutes of a busy CPU, so it must
-be read every few seconds. If it may have wrapped more than once, the result is None. A GPU has such
-a counter since Volta, which does not wrap. For an older GPU the power is read, and its trapezoidal
-integral is taken. One lost reading makes its window None: a part of the energy is never reported as
-all of it, and a model is never reported as a reading.
+(Linux' powercap) wraps around at ``max_energy_range_uj``, which a busy CPU reaches within minutes,
+so it must be read more often than that. If it may have wrapped more than once since the last
+reading, the result is None. GPUs since Volta have an energy counter, which does not wrap. For an
+older GPU the power is sampled, and its trapezoidal integral is taken. If one reading in a window is
+lost, the energy of the window is None: a part of the energy is never reported as all of it, and an
+estimate is never reported as a measurement.
 
 A meter counts everything that ran on its part of the machine. A trial's joules are a part of that,
 allocated by CPU-seconds or GPU-seconds (``Energy``).
@@ -27,12 +28,12 @@ from ...base.errors import UsageError
 from ..devices.nvml import start_nvml
 from .zeus import zeus_meters
 
-#: More watts than any CPU package or GPU draws. A counter that grows faster is not trusted.
+#: Watts that no CPU package, and no GPU, exceeds. A counter that grows faster is not trusted.
 MAX_PACKAGE_WATTS = 1000.0
 MAX_GPU_WATTS = 5000.0
 #: Seconds by which two clocks may differ.
 SLACK = 0.1
-#: If two readings of power are further apart (seconds), the energy between them is unknown.
+#: Longest time between two readings of power (seconds) for which the energy is integrated.
 MAX_GAP = 5.0
 
 
@@ -80,7 +81,7 @@ class RaplMeter:
             value = int(self._file.read_text())
             joules = wrapped_difference(self._last, value, self._largest) / 1e6
         except (OSError, ValueError, UsageError):
-            return None  # the next difference includes it, if that is in time
+            return None  # the next reading includes this energy, if it is in time
         seconds, self._at, self._last = now - self._at, now, value
         limit = MAX_PACKAGE_WATTS * (seconds + SLACK)
         return joules if joules <= limit <= self._largest / 1e6 else None
@@ -132,9 +133,9 @@ class PowerMeter:
 class Mark:
     """A process's energy at one moment, to be compared with a later one.
 
-    ``joules`` are the process's own since the start, ``lost`` is the number of failed readings. If
-    it is not ``whole``, a reading failed at this moment, so the next one will include joules from
-    before it.
+    ``joules`` are the process's own since the start, and ``lost`` is the number of failed readings.
+    ``whole`` is False if a reading failed at this moment, so that the next one will include joules
+    from before it.
     """
 
     joules: float
@@ -145,13 +146,14 @@ class Mark:
 class Energy:
     """The energy that a device's ``meters`` count, and a process's part of it.
 
-    It should be sampled each second.
+    ``sample`` should be called each second.
 
-    If ``use`` gives CPU-seconds, the part between two samples is joules * own / all CPU-seconds, so
-    idle power is allocated as well. The machine's CPU-seconds come in ticks: what is drawn before
-    the next tick is allocated when the tick comes, so parts in short windows are coarse while their
-    sum is not. If ``use`` is None, as for a GPU, each reading's joules are divided equally among
-    the trials at work on the device (``trials``), which gives each its GPU-seconds.
+    If ``use`` is given, it returns CPU-seconds of the process and of the whole machine. The
+    process's part between two samples is joules * own / all CPU-seconds, so idle power is allocated
+    as well. The machine's CPU-seconds come in ticks, and joules are allocated at the next tick.
+    Parts in short windows are therefore coarse, while their sum is not. If ``use`` is None, as for
+    a GPU, each reading's joules are divided equally among the trials at work on the device
+    (``share``), so that they are allocated by GPU-seconds.
     """
 
     def __init__(
@@ -167,7 +169,7 @@ class Energy:
         self._last_used: tuple[float, float] | None = None
 
     def sample(self, now: float) -> Mark:
-        """Read all meters at ``now`` (seconds of a steady clock)."""
+        """Read all meters at ``now`` (seconds of a steady clock), and return the new mark."""
         read = [meter.read(now) for meter in self._meters]
         consumed = math.fsum(joules for joules in read if joules is not None)
         if self._use is None:
@@ -179,13 +181,13 @@ class Energy:
         return Mark(self._joules, self._lost, not failed)
 
     def share(self, trials: int, now: float) -> None:
-        """Divide the joules from ``now`` on among ``trials`` trials; needed without ``use``."""
+        """Divide the joules from ``now`` on among ``trials`` trials, unless ``use`` is given."""
         if self._use is None:
             self.sample(now)
             self._trials = trials
 
     def between(self, begin: Mark, end: Mark) -> float | None:
-        """Return the process's joules in a window; None if a reading was lost."""
+        """Return the process's joules from ``begin`` to ``end``; None if a reading was lost."""
         if not begin.whole or begin.lost != end.lost:
             return None
         return end.joules - begin.joules
@@ -218,7 +220,7 @@ def cpu_seconds(stat: Path = Path("/proc/stat")) -> tuple[float, float]:
 def device_energy(gpu: str | None, powercap: Path, now: float) -> tuple[Energy | None, str]:
     """Return the energy of the GPU with this UUID, or of the CPUs; or None and the reason.
 
-    All meters must be readable: half of them are no measurement.
+    All meters must be readable, since some of them alone do not measure the device.
     """
     if gpu:
         meters, missing = open_meters(now, (gpu,), powercap=None)
@@ -241,9 +243,9 @@ def open_meters(
     powercap: Path | None,
     start: Callable[[], Any] = start_nvml,
 ) -> tuple[list[Meter], dict[str, str]]:
-    """Return the meters that can be read, and why others cannot (name: reason).
+    """Return the meters that can be read, and the reasons why others cannot (name: reason).
 
-    The CPUs' meters are left out if ``powercap`` is None.
+    The CPUs' meters are left out if ``powercap`` is None. ``start`` initialises NVML.
     """
     meters: list[Meter] = []
     missing: dict[str, str] = {}
@@ -270,7 +272,7 @@ def open_meters(
 def _is_counted(zone: Path) -> bool:
     """Return True for the zones that are summed: packages, and memory outside of packages.
 
-    The other zones are the parts of a package, and the platform.
+    The other zones are parts of a package, or the whole platform, and would be counted twice.
     """
     try:
         kind = (zone / "name").read_text().strip()

@@ -1,8 +1,8 @@
-"""Counters of one GPU, from NVIDIA's management library (NVML), with GPM's metrics if there are
-any.
+"""Counters of one GPU from NVIDIA's management library (NVML), with GPM's metrics if available.
 
-GPM comes with Hopper. All values are the device's, not this process's: trials that share a GPU
-share its readings. Shares are the percentages of NVML's reference, divided by 100.
+GPM (GPU performance monitoring) comes with Hopper. All values are the device's, not this process's:
+trials that share a GPU have the same readings. Shares are the percentages of NVML's reference,
+divided by 100.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..devices.nvml import start_nvml
 from .source import Readings
 
 _MIB = float(1 << 20)
-#: Gauge: (GPM's metric, what one unit of it is).
+#: GPM's metric for each gauge, and the factor from the metric's unit to the gauge's.
 _GPM = {
     "gpu_sm_share": ("NVML_GPM_METRIC_SM_UTIL", 0.01),
     "gpu_occupancy_share": ("NVML_GPM_METRIC_SM_OCCUPANCY", 0.01),
@@ -30,7 +30,7 @@ _NVML_GAUGES = ("gpu_busy_share", "gpu_memory_busy_share", "gpu_memory_bytes", "
 
 
 class GpuSource:
-    """The GPU ``uuid``. ``start()`` returns pynvml, with the driver started."""
+    """A source of the counters of GPU ``uuid``. ``start`` initialises NVML and returns pynvml."""
 
     name = "GPU"
 

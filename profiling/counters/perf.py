@@ -1,10 +1,9 @@
-"""Counts of the kernel's events on every thread of this process, and of hardware events if
-available.
+"""Counts of the kernel's and, if available, hardware events on every thread of this process.
 
-The events of ``CORE`` and ``KERNEL`` count all the time; the pairs of ``PAIRS`` take turns. When a
-group is opened, each existing thread gets it, and the threads that such a thread starts later are
-counted with it. The events of a group are on the CPU together or not at all, so ratios are taken
-within a group. Only cache misses per 1000 instructions use two groups.
+The events of ``CORE`` and ``KERNEL`` count all the time; the pairs of ``PAIRS`` take turns. A group
+is opened on each thread that exists at that time, and the threads that such a thread starts later
+are counted with it. The events of a group are in the CPU's registers together or not at all, so
+ratios are taken within a group. Only cache misses per 1000 instructions use two groups.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Group:
         self._kernel.enable(leader)
 
     def read(self) -> dict[str, Count]:
-        """Return each event summed over the threads."""
+        """Return the count of each event, summed over the threads."""
         counts = {}
         for name, files in self._files.items():
             values = zip(*(decode(self._kernel.read(file)) for file in files), strict=True)
@@ -79,7 +78,7 @@ class Group:
 
 
 class PerfSource:
-    """The events that can be opened here."""
+    """A source of the performance events that can be opened on this machine."""
 
     name = "kernel and CPU"
 

@@ -1,10 +1,10 @@
-"""The counted events: PipeTune's list, without aliases and events of no use here.
+"""The events that are counted: PipeTune's list, without aliases and events of no use to Penstock.
 
-PipeTune (Middleware 2020) counts 58 events. Seven of them are others under a second name
-(``cpu/X/``). A dozen count hardware transactions, which nothing here uses. Some are clocks. On
-Intel the loads and stores of the data TLB are those of the first-level cache under another name,
-and branch-loads are branches. Events of the uncore and of model registers count the whole machine,
-not this process.
+PipeTune (Middleware 2020) counts 58 events. The following ones are left out. Seven are other events
+under a second name (``cpu/X/``). A dozen count hardware transactions, which nothing here uses. Some
+are clocks. On Intel the loads and stores of the data TLB are those of the first-level cache under
+another name, and branch-loads are branches. Events of the uncore and of model registers count the
+whole machine, not this process.
 
 ``CORE`` is counted all the time: six events. The pairs take turns next to it, a second each, so at
 most eight events are counted at once. CPUs have four general registers, and often two for cycles
@@ -27,7 +27,7 @@ _MISSED = 1 << 16
 class PerfEvent:
     """An event of the kernel's ABI (linux/perf_event.h).
 
-    ``kernel``: it is also counted inside the kernel.
+    ``kernel`` is True if the event is counted inside the kernel, too.
     """
 
     name: str

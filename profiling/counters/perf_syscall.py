@@ -27,11 +27,11 @@ _READ = struct.Struct("QQQ")
 
 
 def attributes(kind: int, config: int, *, kernel: bool, is_leader: bool) -> bytes:
-    """Return the attributes of one event.
+    """Return the attributes of one event (a packed ``struct perf_event_attr``).
 
-    ``kernel`` counts what happens in the kernel too. Threads that the thread starts are counted
-    with it; processes are not (Linux 5.13; older kernels refuse with EINVAL). The leader of a group
-    (``is_leader``) is opened disabled, and the others follow it.
+    With ``kernel``, events inside the kernel count, too. Threads that the counted thread starts are
+    counted with it; processes are not (Linux 5.13; older kernels refuse with EINVAL). The leader of
+    a group (``is_leader``) is opened disabled, and the group's other events follow its state.
     """
     flags = _INHERIT | _INHERIT_THREAD
     if is_leader:
@@ -43,12 +43,13 @@ def attributes(kind: int, config: int, *, kernel: bool, is_leader: bool) -> byte
 
 
 class Kernel:
-    """The system calls. Tests replace them."""
+    """The system calls on performance events, in a class that tests replace."""
 
     def open(self, attr: bytes, thread: int, leader: int) -> int:
         """Open an event of ``thread`` on any CPU, in the group of ``leader`` (-1: a new group).
 
-        Raises ``OSError``: EPERM, EACCES, ENOSYS, ENOENT, EINVAL ...
+        Returns the event's file descriptor. Raises ``OSError``: EPERM, EACCES, ENOSYS, ENOENT,
+        EINVAL ...
         """
         number = _SYSCALL.get(platform.machine())
         if number is None:
@@ -72,7 +73,7 @@ class Kernel:
         fcntl.ioctl(leader, _ENABLE, _FOR_THE_GROUP)
 
     def read(self, file: int) -> bytes:
-        """Read 24 bytes; an event that has failed gives fewer."""
+        """Return the 24 bytes of an event's reading; fewer if the event has failed."""
         return os.read(file, _READ.size)
 
     def close(self, file: int) -> None:
@@ -80,9 +81,9 @@ class Kernel:
 
 
 def decode(read: bytes) -> tuple[int, int, int]:
-    """Return (value, enabled, running) since it was enabled; the last two are in nanoseconds.
+    """Return an event's (value, enabled, running) since it was enabled; the times are nanoseconds.
 
-    Raises ``OSError`` (EIO) for a read of a failed event.
+    Raises ``OSError`` (EIO) for the reading of a failed event.
     """
     if len(read) != _READ.size:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -91,7 +92,7 @@ def decode(read: bytes) -> tuple[int, int, int]:
 
 
 def explain_error(error: OSError) -> str:
-    """Return an error's meaning, with the remedy, and its name."""
+    """Return an error's meaning in words, followed by its name."""
     name = errno.errorcode.get(error.errno or 0, str(error.errno))
     return f"{_MEANING.get(error.errno or 0, os.strerror(error.errno or 0))} ({name})"
 

@@ -1,5 +1,4 @@
-"""Counters of this process as the kernel accounts for it, its throttling, and the pressure around
-it.
+"""Counters of this process: the kernel's accounting, its throttling, and the machine's pressure.
 
 CPU time, faults and switches are those of all threads, including ended ones (getrusage(2)). Bytes
 are from ``/proc/self/io``, which containers may hide. Throttling is that of the control group
@@ -22,14 +21,14 @@ PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
-#: The errors that a file in an unexpected form raises.
+#: Errors that reading a file of an unexpected form raises.
 _NO_SUCH_LINE = (KeyError, ValueError, IndexError)
 
 _Reader = Callable[[], dict[str, int]]
 
 
 class ProcessSource:
-    """Counters of this process. The kernel shows them under the folders ``proc`` and ``groups``."""
+    """A source of this process's counters, which the kernel shows under ``proc`` and ``groups``."""
 
     name = "process"
 
@@ -119,7 +118,7 @@ def _fields(file: Path) -> dict[str, int]:
 def _control_group(proc: Path, groups: Path) -> Path:
     """Return the folder of this process's control group.
 
-    For version 1 it is a folder that does not exist.
+    If the process has none of version 2, the folder does not exist.
     """
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()

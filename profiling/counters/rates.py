@@ -40,11 +40,11 @@ class Ratio:
     factor: float = 1.0
 
 
-#: The most events a second of a core: 10 GHz, and more than any core does in a cycle.
+#: Most events per second of one core: 10 per cycle at 10 GHz, more than any core reaches.
 _EVENTS = 1e11
-#: The most events a second that each cost the kernel a call.
+#: Most events per second that each need a call of the kernel.
 _CALLS = 1e8
-#: The most seconds of a clock in a second; two clocks are not read at the very same time.
+#: Most seconds that one clock may count in a second of another: they are not read at once.
 _SECONDS = 1.5
 _BYTES = 1e12
 

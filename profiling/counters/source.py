@@ -29,7 +29,7 @@ class Source(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the counters and gauges that the source reads."""
+        """The names of the counters and gauges that the source reads."""
         ...
 
     @property

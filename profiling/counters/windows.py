@@ -2,11 +2,11 @@
 
 Theory of operation. A source is read each second and at both edges of a window. Each pair of
 adjacent samples gives one difference for each counter. A counter that runs backwards, or grows
-by more than the hardware can is dropped for the whole window: one corrupt sample must not
-become a cluster of its own. Hardware counters share registers, so the kernel runs each one for part
-of the time that it is enabled. Over the window a count is ``value * enabled / running``, all three
-from differences. With less than ``TRUSTED`` of the time it is an extrapolation, and is dropped. A
-counter that did not run at all is absent; it is never zero.
+faster than the hardware can, is dropped for the whole window: one corrupt sample must not become a
+cluster of its own. Hardware counters share registers, so the kernel runs each one for part of the
+time that it is enabled. Over the window a count is ``value * enabled / running``, all three from
+differences. A counter that ran for less than the share ``TRUSTED`` of the time is an extrapolation,
+and is dropped. A counter that did not run at all is absent; it is never zero.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-#: A count that ran for less than this share of the time it was enabled is not trusted.
+#: Share of the time it was enabled that a counter must have run in order to be trusted.
 TRUSTED = 0.25
 #: Seconds by which a bound is widened, since the kernel's clocks move in ticks.
 SLACK = 0.1
@@ -29,7 +29,8 @@ class Count:
     """A cumulative counter as it was read.
 
     ``enabled`` and ``running`` (nanoseconds) are those of a multiplexed counter; both are 0 for one
-    that always counts. ``since`` is when it was opened, at zero (None: before the first sample).
+    that always counts. ``since`` is the time at which the counter was opened with the value 0; None
+    if it was opened before the first sample.
     """
 
     value: int
@@ -65,9 +66,9 @@ class Total:
 
 
 class CounterWindow:
-    """Sums up samples, from ``first`` on.
+    """A window that sums up the differences of samples, from ``first`` on.
 
-    ``max_rates`` bounds each counter's growth a second. A counter without a bound is not checked.
+    ``max_rates`` bounds each counter's growth per second. A counter without a bound is not checked.
     """
 
     def __init__(self, first: Sample, max_rates: Mapping[str, float]) -> None:
@@ -84,7 +85,7 @@ class CounterWindow:
         return self._last.at - self._begin
 
     def add(self, after: Sample) -> None:
-        """Add the next sample."""
+        """Add the next sample. One that is not later than the last sample is ignored."""
         before = self._last
         seconds = after.at - before.at
         if seconds <= 0:
@@ -144,7 +145,7 @@ def _base(before: Count | None, after: Count) -> Count | None:
 
 
 def find_count_fault(before: Count, after: Count) -> Fault | None:
-    """Return the fault that two readings of a counter show regardless of the time between them."""
+    """Return the fault that two readings show whatever the time between them; None if none."""
     if (
         after.value < before.value
         or after.enabled < before.enabled

@@ -1,7 +1,6 @@
-"""A CPU's energy through Zeus (the extra ``energy``), whose daemon reads RAPL for users without
-root.
+"""A CPU's energy through Zeus (extra ``energy``), whose daemon reads RAPL for users without root.
 
-The daemon is found by Zeus' own settings (``ZEUSD_SOCK_PATH``). Units are those of
+Zeus finds the daemon by its own settings (``ZEUSD_SOCK_PATH``). Readings are those of
 ``zeus.device.cpu``: millijoules that only grow, with wraps compensated. This was not tested with a
 live daemon.
 """

@@ -49,7 +49,7 @@ def read_limits(root: Path) -> GroupLimits:
 
 
 def usable_memory(root: Path = Path("/")) -> int | None:
-    """Return the bytes that this process and those next to it may use; None if not known."""
+    """Return the bytes that the processes of this control group may use; None if not known."""
     try:
         physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
@@ -75,10 +75,10 @@ def available_memory(root: Path = Path("/")) -> int | None:
 def usable_cores(cores: Iterable[int], root: Path = Path("/")) -> tuple[int, ...]:
     """Return the ``cores`` that this process may run on, limited by its share of processor time.
 
-    There is at least one.
+    At least one is returned, however small the share is.
     """
     limits, every_core = read_limits(root), sorted(cores)
-    # A set that contains none of them uses another numbering.
+    # A control group's set that contains none of ``cores`` has another numbering, and is ignored.
     allowed = [core for core in every_core if core in limits.cores] or every_core
     return tuple(allowed if limits.cpus is None else allowed[: max(1, int(limits.cpus))])
 
@@ -102,7 +102,10 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _mount(fields: list[str], kind: str) -> tuple[str, str, list[str]] | None:
-    """Root group, mount point and options of a line of ``mountinfo``; None for another kind."""
+    """Return root group, mount point and options of a line of ``mountinfo``.
+
+    The result is None if the line is of another kind.
+    """
     try:
         after = fields.index("-")
         if fields[after + 1] != kind:
@@ -115,7 +118,7 @@ def _mount(fields: list[str], kind: str) -> tuple[str, str, list[str]] | None:
 def _ancestors(top: Path, group: str, mounted: str) -> Iterator[Path]:
     """Yield the folders from the group's own up to ``top``, the folder of group ``mounted``.
 
-    A group that is not below it, as seen from a container, has its limits in ``top`` itself.
+    A group that is not below ``mounted``, as seen from a container, has its limits in ``top``.
     """
     inside = PurePosixPath(group)
     parts = inside.relative_to(mounted).parts if inside.is_relative_to(mounted) else ()
@@ -150,7 +153,7 @@ def _taken(folder: Path) -> int:
 
 
 def _fields(file: Path, mark: str) -> dict[str, int]:
-    """Return the first numbers of the lines ``name<mark> number``."""
+    """Return the first number of each line of the form ``name<mark> number``, by name."""
     numbers = {}
     for line in _lines(file):
         name, _, rest = line.partition(mark)
@@ -183,7 +186,7 @@ def _cores(folder: Path) -> Iterator[frozenset[int]]:
 
 
 def _numbers(text: str) -> frozenset[int]:
-    """Return ``0-2,5`` as numbers; empty if it is no such list."""
+    """Return the numbers in a list such as ``0-2,5``; empty if ``text`` is no such list."""
     numbers = set[int]()
     for part in text.strip().split(","):
         first, dash, last = part.partition("-")

@@ -30,7 +30,7 @@ KINDS = ("cpu", "cuda")
 class Device:
     """One schedulable device of a node."""
 
-    #: Unique in the installation: ``cpu.<node>.<cores>`` or ``cuda.<node>.<uuid8>``.
+    #: A name that is unique in the installation: ``cpu.<node>.<cores>`` or ``cuda.<node>.<uuid8>``.
     name: str
     #: The node that it belongs to.
     node: str
@@ -55,11 +55,11 @@ class Device:
 
     @property
     def lanes(self) -> int:
-        """Return the number of its trainer processes."""
+        """The number of its trainer processes."""
         return self.slots // self.seats
 
     def lane(self, slot: int) -> int:
-        """Return the lane, from 0, that ``slot`` is a seat of."""
+        """Return the number of the lane, from 0, that has ``slot`` as a seat."""
         return slot // self.seats
 
     def queue(self, slot: int) -> str:
@@ -70,7 +70,8 @@ class Device:
 def slot_name(device: str, slot: int, several: Collection[str]) -> str:
     """Return the name under which a slot is shown: ``cpu.n.0/1``.
 
-    The slot of a device that is not among those with ``several`` has the device's name.
+    ``several`` names the devices with several slots; the one slot of another device is shown under
+    the device's name.
     """
     return f"{device}/{slot}" if slot or device in several else device
 

@@ -5,8 +5,8 @@ GPU, ``gpu:0,1`` two of them by number. ``auto`` is every GPU with two slots eac
 core if there is no GPU. ``*2`` at the end gives every device two slots, so two trials may share it
 where that pays. ``*2x4`` gives every device two lanes of four slots, in which trials take turns.
 
-A machine has what this process may use: the cores that it is bound to, but no more than its control
-group pays for, and the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves visible.
+A machine's resources are those that this process may use: the cores that it is bound to, but no
+more than its control group allows, and the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves visible.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class DeviceSpec:
 
     @property
     def slots(self) -> int:
-        """Return the number of trials that a device can hold."""
+        """The number of trials that a device can hold."""
         return (self.lanes or 1) * self.seats
 
 
@@ -80,7 +80,10 @@ class Machine:
 
 
 def discover(nvml: Nvml, *, node: str | None = None, visible: str | None = None) -> Machine:
-    """Describe this machine. ``visible``: ``CUDA_VISIBLE_DEVICES``; None: every GPU is visible."""
+    """Return this machine's resources.
+
+    ``visible`` is the value of ``CUDA_VISIBLE_DEVICES``; with None, every GPU is visible.
+    """
     gpus = tuple(
         Gpu(nvml.uuid(index), nvml.name(index), nvml.memory(index)) for index in range(nvml.count())
     )
@@ -112,7 +115,7 @@ def parse_spec(spec: str, allowed: str) -> DeviceSpec:
 def find_devices(spec: str, machine: Machine) -> tuple[Device, ...]:
     """Return the devices that ``spec`` means on ``machine``.
 
-    Raises ``UsageError`` with the spec and what the machine has.
+    Raises ``UsageError``, which names the spec and the machine's resources.
     """
     form = parse_spec(spec, f"{SPEC_FORMS}; this machine has {machine}")
     if form.kind == "auto" and machine.gpus:

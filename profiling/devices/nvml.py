@@ -30,7 +30,7 @@ class Nvml(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NoNvml:
-    """No GPUs, because of ``reason``."""
+    """A machine without usable GPUs, because of ``reason``."""
 
     reason: str
 
@@ -48,7 +48,7 @@ class NoNvml:
 
 
 def start_nvml() -> Any:
-    """NVIDIA's library, with the driver started.
+    """Initialise NVIDIA's library and return it.
 
     Raises ``NVMLError``, or ``ImportError`` if the library is not installed.
     """
@@ -59,7 +59,7 @@ def start_nvml() -> Any:
 
 
 class SystemNvml:
-    """The driver's answers. Made by ``open_nvml``, which handles a missing driver."""
+    """The driver's answers. ``open_nvml`` makes it, and handles a missing driver."""
 
     def __init__(self) -> None:
         self._nvml = start_nvml()

@@ -9,9 +9,9 @@ cores, ``solo.channels_last`` is another memory layout.
 
 A CPU's class names ATen's instruction set, oneDNN's, and, if torch has MKL, the processor's vendor,
 because MKL's products have other bits on another vendor's processor:
-``cpu.AVX512.AVX512_CORE_AMX.GenuineIntel``. 0.2 named ATen's set alone. Such a signature agrees
-with all signatures whose class begins like its own (``agree``), so its study goes on. From then on
-the study's signature has all three (``refined``).
+``cpu.AVX512.AVX512_CORE_AMX.GenuineIntel``. Version 0.2 named ATen's set alone. Such a signature
+agrees with all signatures whose class begins like its own (``agree``), so its study can continue.
+From then on the study's signature has all three (``refined``).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def machine_of(signature: str) -> str:
 
 
 def agree(one: str, other: str) -> bool:
-    """Return True if two signatures, or machines' parts, promise equal bits as far as they tell.
+    """Return True if two signatures, or machines' parts, promise equal bits in what both name.
 
     >>> agree("threads2;cpu.AVX512;torch2;any", "threads2;cpu.AVX512.AVX512_CORE_AMX;torch2;any")
     True
@@ -67,7 +67,8 @@ def agree(one: str, other: str) -> bool:
 def refined(known: str, machine: str) -> str:
     """Return a study's machine part, ``known`` so far, after ``machine`` computed for the study.
 
-    It is the first part, or a later one that agrees with it and has more detail on the processor.
+    The result is ``machine`` if it agrees with ``known`` and has more detail on the processor, or
+    if nothing is known; otherwise ``known``.
     """
     return machine if not known or _says_less(known, machine) else known
 

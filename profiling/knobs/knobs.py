@@ -29,9 +29,9 @@ MAX_CONFIGS = 12
 
 @dataclass(frozen=True, slots=True)
 class SlotClass:
-    """A kind of device (``cpu``, ``cuda``) and the cores of one of its slots.
+    """A kind of device (``cpu``, ``cuda``) and the number of cores of one of its slots.
 
-    ``alone``: the device has no other slot.
+    ``alone`` is True if the device has no other slot.
     """
 
     kind: str
@@ -54,10 +54,10 @@ class Knob:
     #: True if it is tuned only if the user names it: it costs much to try, changes more than the
     #: last bits, seldom gains, or belongs to the machine.
     named: bool = False
-    #: True if it never ran on hardware that has it, but only against stand-ins.
+    #: True if it has never run on hardware that has it, but only against stand-ins.
     untried: bool = False
-    #: True if only studies of 0.2 have it. Their ledgers are replayed with it, and trainers refuse
-    #: such a configuration as one that cannot be run.
+    #: True if only studies of version 0.2 have it. Their ledgers are replayed with it, and trainers
+    #: refuse such a configuration as one that cannot be run.
     gone: bool = False
 
 
@@ -218,5 +218,5 @@ def merged(*configs: SystemConfig) -> SystemConfig:
 
 
 def config_text(config: SystemConfig) -> str:
-    """Return ``threads 1, memory_format channels_last``, or ``the default`` if there are none."""
+    """Return ``config`` as text, such as ``threads 1, compile True``; ``the default`` if empty."""
     return ", ".join(f"{name} {value}" for name, value in config) or "the default"

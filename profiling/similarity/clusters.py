@@ -20,13 +20,13 @@ from .features import Rows, robust_deviation
 MIN_SILHOUETTE, MAX_CLUSTERS = 0.25, 8
 #: With fewer workloads there is one cluster.
 MIN_WORKLOADS = 4
-#: The least share of workloads that must have a feature for it to count; and the number of scales
-#: from the median beyond which values are cut off.
+#: The least share of workloads that must have a feature for it to count; and the distance from the
+#: median, in scales, beyond which values are cut off.
 COMMON, CUT = 0.8, 3.0
 
 
 def cluster(points: Rows, names: Sequence[str]) -> list[int | None]:
-    """Return the cluster of each of ``points`` (a row a workload, NaN where not measured).
+    """Return the cluster of each of ``points`` (one row per workload, NaN where not measured).
 
     Clusters are numbered in the order of their first members. A workload is in no cluster (None) if
     it lacks a feature that most others have.

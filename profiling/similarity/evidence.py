@@ -16,8 +16,8 @@ studies with opposite results leave a mean near 0 with a wide error.
 The evidence of other workloads is combined in the same way, with ``BETWEEN_WORKLOADS``, and with
 more variance for those further away. For *another* workload the result has the error of a
 prediction, sqrt(t^2 + 1 / sum of weights) (Higgins, Thompson and Spiegelhalter, "A re-evaluation of
-random-effects meta-analysis", J. R. Stat. Soc. A 172, 2009). So it is a prior, however much was
-measured there.
+random-effects meta-analysis", J. R. Stat. Soc. A 172, 2009). It stays a prior, however much was
+measured for similar workloads.
 
 The scheduler imports this module: nothing here needs more than ``math``.
 """
@@ -41,9 +41,9 @@ BETWEEN_STUDIES = 0.05
 #: The least standard deviation between similar workloads; and the additional one for each threshold
 #: of distance (``Similarity.threshold``) between them.
 BETWEEN_WORKLOADS, BY_DISTANCE = 0.15, 0.15
-#: Workloads further away than this multiple of the threshold say nothing.
+#: Workloads further away than this multiple of the threshold are ignored.
 MAX_DISTANCE = 10.0
-#: A configuration that failed is remembered for a week (seconds), since drivers and memory change.
+#: Seconds after which a configuration's failure is forgotten (a week): drivers and memory change.
 FORGOTTEN = 7 * 24 * 3600.0
 
 
@@ -62,14 +62,13 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """The same for an unmeasured workload, from similar workloads that were measured."""
+    """The log ratio expected for an unmeasured workload, from similar workloads' evidence."""
 
     config: SystemConfig
     mean: float
     #: The standard error of ``mean`` as a prediction for one more workload.
     error: float
-    #: The number of workloads that have measured it; and the number of those whose sign is that of
-    #: ``mean``.
+    #: The number of workloads with evidence, and the number of those whose mean has the same sign.
     workloads: int
     agreeing: int
 
@@ -92,8 +91,8 @@ class _Combined(NamedTuple):
 def known_of(entries: Iterable[HistoryEntry]) -> tuple[Evidence, ...]:
     """Return the evidence in ``entries`` of one workload on one class of machine.
 
-    Configurations come in order; the default is left out, since ratios are relative to it. So are
-    failures (``failed_of``).
+    Configurations come in order. The default is left out, since ratios are relative to it, and so
+    are failures (``failed_of``).
     """
     by_config: defaultdict[SystemConfig, list[HistoryEntry]] = defaultdict(list)
     for entry in entries:
@@ -107,8 +106,8 @@ def failed_of(
 ) -> tuple[SystemConfig, ...]:
     """Return the configurations that failed less than ``seconds`` ago, in order.
 
-    Earlier failures are forgotten, and so are failures dated further into the future by a wrong
-    clock.
+    Earlier failures are forgotten, and so are failures that a wrong clock dated that far into the
+    future.
     """
     failed = {e.config for e in entries if e.infeasible and abs(now - e.at) < seconds}
     return tuple(sorted(failed, key=repr))

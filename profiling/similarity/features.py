@@ -5,9 +5,9 @@ A feature whose name ends in ``_share`` or ``_ratio`` is a part of a whole and i
 as log(1 + x), since rates differ by factors. A value that was not measured is NaN in its row and
 takes part in no distance; it is never zero.
 
-Scales come from how much windows of one workload differ among themselves. So a feature counts by
-what it says about the workload, and not by how large its numbers are. Scales are quantiles, which a
-few bad samples do not move (Huber, "Robust Statistics", 1981, chapter 5).
+Scales come from the differences among windows of one workload. So a feature counts by what it says
+about the workload, and not by the size of its numbers. Scales are quantiles, which a few bad
+samples do not move (Huber, "Robust Statistics", 1981, chapter 5).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def impossible(profile: Profile) -> str | None:
 
 
 def rows_of(profiles: Sequence[Profile], names: Sequence[str]) -> Rows:
-    """Return transformed values, a row a profile and a column a name; NaN if not measured."""
+    """Return transformed values: a row for each profile, a column for each name; NaN for gaps."""
     column_of = {name: column for column, name in enumerate(names)}
     rows = np.full((len(profiles), len(names)), np.nan)
     for row, profile in zip(rows, profiles, strict=True):
@@ -109,7 +109,7 @@ class Scales:
         return squared
 
     def distances(self, one: Rows, others: Rows) -> Rows:
-        """Return the root mean square differences of shared features; infinite if too few."""
+        """Return root mean square differences of shared features; infinite if these are too few."""
         parts = self.parts(one, others)
         shared = (~np.isnan(parts)).sum(axis=1)
         smaller = np.minimum((~np.isnan(one)).sum(), (~np.isnan(others)).sum(axis=1))
@@ -119,7 +119,7 @@ class Scales:
 
 
 def scales(rows: Rows, groups: Sequence[str], names: Sequence[str]) -> Scales:
-    """Return the spreads within workloads if one was measured twice, else over all rows."""
+    """Return the scales from spreads within workloads; over all rows if none was measured twice."""
     labels = np.asarray(groups)
     deviations = []
     for group in sorted(set(groups)):

@@ -32,7 +32,7 @@ MAX_FEATURES, MAX_LETTERS = 128, 200
 MAX_WINDOWS, LATEST = 10**9, 1e12
 #: A speed-up or a ratio of energies outside 1 / ``MAX_RATIO`` to ``MAX_RATIO`` is no measurement.
 MAX_RATIO = 1000.0
-#: The largest standard deviation of logarithms of such ratios: of one at each end.
+#: The largest possible standard deviation of logarithms of such ratios: that of both extremes.
 MAX_DEVIATION = math.sqrt(2.0) * math.log(MAX_RATIO)
 
 
@@ -62,7 +62,7 @@ class HistoryEntry:
     #: True if trials failed, or ran out of memory, under this configuration.
     infeasible: bool = False
     #: The standard deviation of one window's log ratio of seconds per step to the default's; None
-    #: if not known, as for one window, and in entries of 0.2.
+    #: if not known, as for one window, and in entries of version 0.2.
     spread: float | None = None
 
     def __post_init__(self) -> None:
@@ -77,9 +77,9 @@ class HistoryEntry:
 
     @property
     def id(self) -> str:
-        """Return a digest of all the entry's fields, so that equal entries are kept once.
+        """A digest of all the entry's fields, so that equal entries are kept once.
 
-        An unknown spread is left out, so that ids of 0.2 stay the same.
+        An unknown spread is left out, so that ids of version 0.2 stay the same.
         """
         facts = (self.workload, self.machine, self.source, self.profile, self.config)
         numbers = (self.speedup, self.joules, self.windows, self.at, self.infeasible)
@@ -181,7 +181,10 @@ def _best_and_newest(entries: list[HistoryEntry], limit: int) -> list[HistoryEnt
 
 
 def _even_share(sizes: Sequence[int]) -> int:
-    """Return the most entries that a study may keep, so that all fit the machine's limit."""
+    """Return the most entries that each study may keep, so that all fit the machine's limit.
+
+    ``sizes`` are the studies' numbers of entries.
+    """
     remaining, share = MAX_PER_MACHINE, MAX_PER_SOURCE
     for position, size in enumerate(sorted(sizes)):
         fair = remaining // (len(sizes) - position)

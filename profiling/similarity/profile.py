@@ -23,7 +23,7 @@ GPU = "gpu_"
 #: Prefix of the names of features that are counted from a model instead of being measured.
 COUNTED = "model_"
 #: Operators that compute. Operators that move memory are left out: most of their calls put batches
-#: together in the loader, one an example, and would hide the rest.
+#: together in the loader, one call per example, and would hide the rest.
 COMPUTING = ("convolution", "elementwise", "matmul", "recurrent", "reduction")
 #: If the process used less of a core in a window, the window says nothing about rates.
 MIN_CPU = 0.01

@@ -10,7 +10,7 @@ distribution, if windows are exchangeable (Vovk, Gammerman and Shafer, "Algorith
 Random World", 2005, chapter 2; Laxhammar and Falkman, 2010, for nearest neighbours). With few
 windows that rank does not exist; the largest distance is used then, at the level n / (n + 1), and
 the answer says so. With fewer still, as when one workload is known, both the scales and the
-threshold are stated ones, which no data of this machine have confirmed, and the answer says that.
+threshold are fixed ones, which no data of this machine have confirmed, and the answer says that.
 
 The service transfers speed-ups relative to the default configuration from similar workloads: those
 within the threshold, and those in the nearest one's cluster where there are several clusters. They
@@ -52,7 +52,7 @@ ALPHA = 0.1
 #: The fewest distances for a threshold; with fewer, its level would be under 0.8.
 MIN_DISTANCES = 4
 #: The threshold if there are fewer distances, in fixed scales (``prior_scales``). Of real windows,
-#: 9 of 10 were within it of their workload's others, and 1 of 70 of another workload's.
+#: 9 of 10 were this close to another window of their workload, and 1 of 70 to one of another.
 PRIOR_THRESHOLD = 2.0
 #: The standard deviation of configurations' log ratios among all workloads.
 EFFECT = 0.35
@@ -106,7 +106,7 @@ class Nearest:
     cluster: int | None = None
     #: The nearest workloads, the nearest first.
     neighbours: tuple[Neighbour, ...] = ()
-    #: The configuration to run it with; () is the default, None if it is unknown.
+    #: The configuration to run the workload with; () is the default, None if it is unknown.
     config: SystemConfig | None = None
     #: Speed under ``config`` divided by the default's.
     expected_speedup: float = 1.0
@@ -116,7 +116,7 @@ class Nearest:
 
 @dataclass(frozen=True, slots=True)
 class Similarity:
-    """A fitted service."""
+    """A service fitted to the history of one class of machine."""
 
     #: The class of machine of the entries; None without entries.
     machine: str | None
@@ -128,8 +128,8 @@ class Similarity:
     trouble: str
     #: The largest distance at which a window is known.
     threshold: float
-    #: The probability that a window of a known workload is within the threshold; None if too few
-    #: windows tell.
+    #: The probability that a window of a known workload is within the threshold; None if there are
+    #: too few windows to estimate it.
     level: float | None
     #: Entries by workload.
     _entries: dict[str, list[HistoryEntry]]
@@ -144,7 +144,7 @@ class Similarity:
 
     @classmethod
     def fit(cls, entries: Iterable[HistoryEntry]) -> Similarity:
-        """Return the service of a history, in any order.
+        """Return the service fitted to the ``entries`` of a history, in any order.
 
         Raises ``UsageError`` for entries of several classes of machine.
         """
@@ -189,7 +189,7 @@ class Similarity:
         return replace(service, clusters=dict(zip(workloads, labels, strict=True)))
 
     def _calibrated(self) -> Similarity:
-        """Return the service with scales and threshold from its windows, if they are enough."""
+        """Return the service with scales and threshold from its windows, if there are enough."""
         several = self._several()
         if len(several) < MIN_DISTANCES:
             return self
@@ -207,7 +207,7 @@ class Similarity:
         return replace(self, _scales=scale, threshold=distances[min(rank, n) - 1], level=level)
 
     def _several(self) -> list[int]:
-        """Return the indices of the windows whose workload has others."""
+        """Return the indices of the windows whose workload has other windows."""
         n = Counter(self._workloads)
         return [index for index, name in enumerate(self._workloads) if n[name] > 1]
 
