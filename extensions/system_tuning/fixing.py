@@ -93,7 +93,10 @@ class Fixing:
                 yield own.asked
 
     def keeps(self, study: StudyState, trial: Trial, after: object) -> bool:
-        """Let a trial wait until the configuration is chosen, unless this trial rehearses."""
+        """Let a trial wait until the configuration is chosen, unless this trial rehearses.
+
+        Returns True if the trial waits.
+        """
         own = self._of(study.spec.id)
         if own is None or study.system is not None or after is not None:
             return False
@@ -134,7 +137,7 @@ class Fixing:
         return [name for name in own.aside if trials[name].state is TrialState.WAITING]
 
     def release(self, study: StudyState) -> None:
-        """Let trials continue that need not wait any more."""
+        """Let the waiting trials enter the queue, unless the study's choice is still open."""
         own = self._of(study.spec.id)
         if own is None or own.asked is not None or not own.aside:
             return
@@ -167,7 +170,7 @@ class Fixing:
         evidence = [each for each in own.known if (each.workload, each.machine) == own.place]
         configs = self._candidates(spec, own, members[0])
         beliefs = Beliefs({config: unknown(config) for config in configs})
-        if not base:  # else windows are on top of it, and the history has none of these
+        if not base:  # otherwise windows are measured on top of it: the history has no such ones
             priors = {**_of_others(own), **{e.config: Belief(e.mean, e.error) for e in evidence}}
             beliefs.priors |= {config: priors[config] for config in configs if config in priors}
         able = own.rehearsing == trial.id and len(members) == 1
@@ -262,7 +265,7 @@ class Fixing:
         return True
 
     def forget(self, study: str) -> None:
-        """Drop the state of a study that is over."""
+        """Drop the state of a study that has ended."""
         studies_in(self._state).pop(study, None)
 
     def _of(self, study: str) -> FixedStudy | None:

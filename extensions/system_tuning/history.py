@@ -37,7 +37,7 @@ SURE = 0.9
 def history_facts(reader: Reader, now: float) -> list[Facts]:
     """Return the facts of each workload on each class of machine, this cluster's classes first.
 
-    ``now`` is the time (seconds), from which it follows which old failures no longer count.
+    ``now`` is the time (seconds) that decides which failures are too old to count.
     """
     local_classes = {machine_class(record.device) for record in reader.devices()}
     adopted, specs = reader.adopted(), _specs(reader)
@@ -75,7 +75,7 @@ def history_facts(reader: Reader, now: float) -> list[Facts]:
 
 def _clusters(entries: Sequence[HistoryEntry]) -> dict[str, int | None]:
     """Return the cluster of each workload with a profile; empty if there is only one cluster."""
-    # Here, because it imports scikit-learn, which takes a second.
+    # Imported here because it imports scikit-learn, which takes a second.
     from ...profiling.similarity.service import Similarity
 
     clusters = Similarity.fit(entries).clusters
@@ -200,7 +200,7 @@ def _text(config: dict[str, Value]) -> str:
 
 
 def config_from(text: str) -> SystemConfig:
-    """Return the configuration in ``threads=1,memory_format=channels_last`` or ``default``.
+    """Parse a configuration such as ``threads=1,memory_format=channels_last`` or ``default``.
 
     Raises UsageError for an unknown knob, and for a value that the knob does not have.
     """

@@ -118,7 +118,7 @@ class Probing:
     def _ask_for_configs(
         self, key: str, workload: WorkloadTuning, spec: StudySpec, slot_class: SlotClass
     ) -> None:
-        """Ask a model for more configurations, for each race that is decided."""
+        """Ask a model for more configurations, for each race that is decided or has no arms."""
         if workload.sought:
             return
         for race, kinds in zip(workload.races, (("exact",), workload.kinds[1:]), strict=True):

@@ -1,7 +1,8 @@
 """The scheduler's end: tunes system parameters of trials while they are trained.
 
-``tuning`` chooses the configuration of each segment and those that it tries, from the results for
-its workload (``workloads``). ``probing`` has the strategies of trying.
+``tuning`` chooses the configuration of each segment, and the candidates that the segment measures,
+from the results for its workload (``workloads``). ``probing`` has the strategies that pick the
+candidates. ``fixing`` chooses one configuration for all trials of a study.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def _is_tuned(spec: StudySpec) -> bool:
 
 
 def convert(snapshot: dict[str, Any]) -> None:
-    """Move the workloads and trials' fields in a snapshot of 0.2 to the extension's own state."""
+    """Move workloads and trials' fields in a snapshot of version 0.2 to the extension's state."""
     moved: dict[str, Any] = {"workloads": snapshot.pop("tuned", {}), "suspects": {}, "sizes": {}}
     for name, trial in snapshot["trials"].items():
         config, why, size = (trial.pop(key, empty) for key, empty in _OF_TRIALS.items())

@@ -76,7 +76,7 @@ class _Probing(Hook):
         run, training = epoch.segment.run, epoch.segment.training
         if (away := self._away.pop(run.task.trial, None)) is not None:
             values = dict(self._profiles.end(training, result))
-            if run.turn is None or run.turn.away == away:  # else others are in it
+            if run.turn is None or run.turn.away == away:  # else it includes other trials' steps
                 run.say("profiled", epoch=epoch.number, values=values)
         if training.windows:
             run.windows(windows.results(training.windows), [])

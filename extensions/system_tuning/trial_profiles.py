@@ -1,4 +1,4 @@
-"""Finds a profile for a trial: its own or that of a like trial; else gives the reason for none."""
+"""Finds a profile for a trial: its own, or that of a trial of the same workload."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ class Tuning:
             return True
         suspects = tuning_in(self._state).suspects
         if suspects.pop(trial.id, None):
-            return False  # it fails without it, too: its own failure
+            return False  # it fails without the configuration, too: the trial is the cause
         usual_values = {*trial.trained_with, *(study.system or ())}
         config = event.trying or tuple(pair for pair in trial.system if pair not in usual_values)
         if not config or event.kind not in BLAMABLE_FAILURES:
@@ -264,7 +264,7 @@ class Tuning:
             workload.silent += 1
 
     def forget(self, study: StudyState) -> None:
-        """Drop the state of the trials of a study that is over."""
+        """Drop the state of the trials of a study that has ended."""
         own = tuning_in(self._state)
         for name in study.trials:
             own.sizes.pop(name, None)
@@ -292,7 +292,10 @@ class Tuning:
     def _winner_regressed(
         self, workload: WorkloadTuning, costs: Sequence[tuple[SystemConfig, float]]
     ) -> bool:
-        """Return True if a winner is slower than the default in every new window."""
+        """Return True if every new window of the winners was slower than the default.
+
+        Starts to count trials for the next check, too.
+        """
         workload.begun = 0
         own = [cost for config, cost in costs if config == workload.race_of(config).chosen]
         return bool(own) and min(own) > 1
@@ -320,7 +323,8 @@ def _values(
     """Return the values of a segment that runs with the trial's configuration.
 
     The segment tries ``probe`` for at most the time of ``epochs`` epochs. If joules are compared,
-    the windows are long enough to measure them. ``profile``: the segment's first epoch is profiled.
+    the windows are long enough to measure them. If ``profile`` is True, the segment's first epoch
+    is profiled.
     """
     values = _NOTHING_TRIED | {
         "probe": probe,

@@ -1,9 +1,9 @@
 """Ask the history about a workload, in a process of its own.
 
-For each question, a service is fitted to the history. That takes two seconds of a core, and
-libraries that a scheduler does not need otherwise. So the process has the lowest priority and uses
-only CPU time that trials do not need. If nothing in the history was faster than the default, the
-question is answered at once.
+For each question, a service is fitted to the history. That takes two seconds of a core, and needs
+libraries that a scheduler does not load otherwise. So it happens in a process of the lowest
+priority, which uses only CPU time that trials do not need. If nothing in the history was faster
+than the default, the question is answered at once.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ def probe(
     """Return the windows of each candidate (see ``windows.results``), and failures' reasons.
 
     No window is started that might exceed ``passes`` in total. If ``passes`` is not enough for one
-    window of a candidate and two of the default, nothing is measured. ``energy``: windows are long
-    enough to measure their joules.
+    window of a candidate and two of the default, nothing is measured. If ``energy`` is True,
+    windows are long enough to measure their joules.
     """
     counted_at = time.perf_counter()
     window = WARM_UP + COUNTED
@@ -73,7 +73,7 @@ def probe(
     failed: Failed = []
     try:
         before = copies.window(())
-        window = copies.passes  # more passes where joules count
+        window = copies.passes  # more passes if joules are measured
         for config in tuple(tried) * ROUNDS:
             if copies.passes + 2 * window > passes:
                 break
@@ -107,7 +107,7 @@ def why(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """The typical seconds of some passes, and their mean joules (None if unknown).
+    """The typical seconds of one pass in a window, and its mean joules (None if unknown).
 
     ``loss`` is the loss of the first pass.
     """

@@ -26,7 +26,7 @@ from ....tasks.training.training import Training
 from ..races.worth import Belief, Beliefs
 from .probe import COUNTED, WARM_UP, Copies, Failed, Watch, why
 
-#: Seconds. A window has as many passes as take this long, but at most ``COUNTED``.
+#: Intended seconds of a window: it has as many passes as take this long, but at most ``COUNTED``.
 WINDOW = 0.03
 #: The shortest window (seconds) if numbers of threads are compared. Threads that wait for each
 #: other on a busy machine stall now and then, by a time slice of the kernel.
@@ -137,7 +137,7 @@ def _concerns(run: Training, config: SystemConfig) -> bool:
 
 
 def _differs(loss: float, usual: float) -> str:
-    """Return words on a batch's loss that differs from the usual one; empty if by little."""
+    """Return the reason to reject a configuration by its loss; empty if it differs by little."""
     if math.isfinite(loss) and abs(loss - usual) <= MAX_LOSS_DIFFERENCE * max(abs(usual), 1e-3):
         return ""
     return f"the first batch's loss is {loss:.4g} under it, and {usual:.4g} under the default"

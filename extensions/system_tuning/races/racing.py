@@ -50,7 +50,7 @@ def by_confidence(arms: Sequence[Arm]) -> SystemConfig | None:
 
 
 def bound_alpha(arms: int) -> float:
-    """Return the probability with which a bound of one of ``arms`` may be wrong each time."""
+    """Return the probability with which one bound of one of ``arms`` arms may be wrong."""
     looks = MAX_WINDOWS - MIN_WINDOWS + 1
     return ALPHA / (looks * max(1, arms))
 
@@ -90,8 +90,8 @@ def check_probing(name: object) -> str:
 class Race:
     """The arms of one workload, judged by the strategy ``PROBING[probing]``.
 
-    ``over``: the race is decided. ``chosen`` is the winner's configuration, or () if no arm beats
-    the default. ``proposals`` is the number of times that a model was asked for arms.
+    ``over`` is True if the race is decided. ``chosen`` is the winner's configuration, or () if no
+    arm beats the default. ``proposals`` is the number of times that a model was asked for arms.
     """
 
     probing: str = "race"
