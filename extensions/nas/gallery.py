@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: The number of architectures shown, and the greatest number of characters of an architecture's
 #: text.
 SHOWN, LONGEST = 6, 400
-#: Pixels. A picture that is wider takes two columns of the gallery, or all of them.
+#: Width of a column of the gallery (pixels). A wider picture takes two columns, or all of them.
 COLUMN = 320
 
 

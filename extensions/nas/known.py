@@ -1,6 +1,6 @@
 """Counts of models: the state of this extension, which is part of the engine's state.
 
-The counts are grouped by study, so that they are dropped together when a study is over. Nothing is
+The counts are grouped by study, so that they are dropped together when a study ends. Nothing is
 kept for studies whose models are not known to make choices.
 """
 
@@ -39,17 +39,17 @@ class CountedTrial:
 
     @property
     def size(self) -> str:
-        """Return a name that is the same for all models of about as much work."""
+        """A name that is the same for all models of about as much work."""
         return self.own.size
 
     @property
     def profile(self) -> Metrics:
-        """Return the counts of the model as features of a profile."""
+        """The counts of the model as features of a profile."""
         return self.own.profile
 
     @property
     def tensors(self) -> Footprint | None:
-        """Return the expected footprint of the model's tensors; None if it is unknown.
+        """The expected footprint of the model's tensors; None if it is unknown.
 
         The footprint is predicted from those of other models of the study.
         """
@@ -82,7 +82,7 @@ def known_of(state: EngineState) -> Known:
 
 
 def convert(snapshot: dict[str, Any]) -> None:
-    """Move the architectures in a snapshot of version 0.2 to where they are kept now."""
+    """Move the architectures in a snapshot of version 0.2 to the extension's state."""
     trials: dict[str, dict[str, Any]] = {}
     for name, trial in snapshot["trials"].items():
         if (fields := trial.pop("architecture", None)) is not None:

@@ -31,8 +31,8 @@ def OneShot(  # noqa: N802 - reads as the value it is, as the other strategies d
     ``supernet`` is the study that has trained the super-net, or the study's name or id. The weights
     are those of that study's best trial, or of trial number ``trial``. Running statistics of
     normalising layers are measured again over ``batches`` batches (1 or more) of the training data,
-    drawn as in a first epoch. The state of the super-net stays in the store as soon as there is a
-    study of its candidates. Raises UsageError for a study without a single best trial, for a trial
+    drawn as in a first epoch. The state of the super-net is kept in the store as long as a study of
+    its candidates exists. Raises UsageError for a study without a single best trial, for a trial
     whose state is not kept, for a study whose code makes no super-net, and for an imported study.
     If the study's code cannot be imported here, it is not checked; candidates whose weights are not
     in the state then fail.

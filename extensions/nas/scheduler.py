@@ -79,7 +79,7 @@ class _Keeper:
         self._core.check_fence(self._core.trial(event.trial), event.fence)
 
     def on_described(self, event: Described) -> None:
-        """Keep the counts of a trial's model, unless the trial is over, unknown or counted."""
+        """Keep the counts of a trial's model, unless it has ended, is unknown or is counted."""
         reporter = self._core.trial(event.trial)
         self._core.check_training(reporter, event.fence)
         trial = self._state.trials.get(event.of)
@@ -97,7 +97,7 @@ class _Keeper:
         better.mean = record.architectures.mean
         trial_ids: Sequence[str] = (trial.id,)
         if before != (record.architectures.choices, True):
-            trial_ids = study.trials  # all have as many features
+            trial_ids = study.trials  # since all trials need equally many features
         for name in trial_ids:
             features = self._state.features_of(self._state.trials[name])
             costs.describe(study.spec.id, name, features)
@@ -131,5 +131,5 @@ class _Keeper:
         architectures.observe_tensors(own, examples, footprint.persistent, footprint.ephemeral)
 
     def forget(self, study: str) -> None:
-        """Drop the counts of a study that is over."""
+        """Drop the counts of a study that has ended."""
         known_of(self._state).studies.pop(study, None)

@@ -144,8 +144,8 @@ def trained_model(
 ) -> TrainedModel:
     """Return the parts of the model of a study's best trial, or of trial ``number``.
 
-    ``code_is_named``: the user has given the code, so the study's own code is not used. Raises as
-    ``best_model`` does.
+    ``code_is_named`` is True if the user has given the code, so that the study's own code is not
+    used. Raises as ``best_model`` does.
     """
     spec = spec_from_json(study.spec_json)
     if spec.contract != "torch":

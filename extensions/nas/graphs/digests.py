@@ -39,8 +39,7 @@ def digest(model: nn.Module, graph: Graph | None) -> str:
 def described(module: nn.Module) -> Any:
     """Return the class of a module, its arguments or attributes, shapes and submodules, as JSON.
 
-    The result has the names of buffers and parameters. Of their values it has only those of an
-    opaque module's buffers.
+    The result has the names and shapes of parameters and buffers, but not their values.
     """
     kind = f"{module_then(type(module).__module__)}.{type(module).__qualname__}"
     arguments = settings(module)

@@ -182,9 +182,9 @@ def sites_of(graph: ModelGraph, mutator: str, choose: Choose) -> list[Site]:
 def mutator(*, match: Match, needed: bool = True) -> Callable[[Callable[[Site], None]], Mutator]:
     """Return a decorator that makes a mutator of a function, to be called with each matching site.
 
-    ``match``: a class of layers, several in a tuple, or a function of a site. ``needed``: refuse a
-    model in which no site matches. Mutators are applied in the order in which they are given, each
-    to the graph that the earlier ones have made.
+    ``match`` is a class of layers, several in a tuple, or a function of a site. If ``needed`` is
+    True, a model in which no site matches is refused. Mutators are applied in the order in which
+    they are given, each to the graph that the earlier ones have made.
     """
     classes = match if isinstance(match, tuple) else ()
     is_predicate = callable(match) and not isinstance(match, nn.Module)

@@ -219,8 +219,8 @@ class ModelGraph:
     def _carried(self, old: nn.Module | None, new: nn.Module, before: Any) -> dict[str, Any]:
         """Copy common weights from ``old`` to ``new`` if needed; return the sizes for the log.
 
-        They are copied if ``carry`` is set, or if ``before``, which a replay has from the log, has
-        some.
+        They are copied if ``carry`` is set, or if the log of a replayed derivation has sizes
+        (``before``).
         """
         if type(old) is not type(new) or old is None or not (self.carry or before):
             return {}

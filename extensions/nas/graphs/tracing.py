@@ -54,7 +54,7 @@ def traced(model: nn.Module, inputs: Sequence[Any]) -> tuple[Graph | None, dict[
 
 
 class _Untraceable(Exception):
-    """The traced code would not do the same in every call."""
+    """The traced code is not sure to do the same in every call."""
 
 
 class _Tracer(Tracer):

@@ -91,7 +91,7 @@ class Architectures:
 
     @property
     def mean(self) -> tuple[float, ...]:
-        """Return the means of the features of all architectures that were counted."""
+        """The means of the features of all architectures that were counted."""
         return tuple(each / self.counted for each in self.sums)
 
     def features(self, found: Architecture) -> tuple[float, ...]:

@@ -26,13 +26,16 @@ class Answers(Protocol):
     """An object that answers the choices of a model that is being made."""
 
     def choose(self, label: str, candidates: Sequence[Any], *, seen: bool) -> Any:
-        """Return one of ``candidates``. ``seen``: the user's code gets it and may branch on it."""
+        """Return one of ``candidates``.
+
+        ``seen`` is True if the user's code gets the answer, so that it may branch on it.
+        """
 
     def part(self, label: str, values: Sequence[Any], make: Callable[[], Any], used: bool) -> Any:
         """Return ``make()``, or None if the part is not used.
 
-        The part exists if the answer for ``label`` is one of ``values``. ``used``: it is one of
-        them. An unused part is made at most to inspect it.
+        The part exists if the answer for ``label`` is one of ``values``; ``used`` is True if it is.
+        An unused part is made at most to inspect it.
         """
 
 

@@ -100,8 +100,8 @@ class _Walk:
 def explored(make: Callable[[], object], *, seen: bool = False) -> dict[str, Choice]:
     """Return all choices that ``make`` makes, by label, each after those that its condition names.
 
-    ``seen``: code also looks at the choices of layers, as mutators do. Raises UsageError naming a
-    label that has different candidates, and any error that ``make`` raises.
+    ``seen`` is True if code also looks at the choices of layers, as mutators do. Raises UsageError
+    naming a label that has different candidates, and any error that ``make`` raises.
     """
     return _DryRun(make, seen=seen).choices()
 

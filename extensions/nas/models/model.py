@@ -72,7 +72,7 @@ def build(
         raise UsageError.refuse("repair", repair, "None or nas.Repair(additions=, carry=)")
     answers, recorded = FromParams(params), _RECORDED.get()
     with answered_by(answers):
-        with as_recorded(None):  # models within this one have nothing to do with it
+        with as_recorded(None):  # the derivation is not one of models within this one
             built = model(**arguments)
         if mutators and recorded is not None:
             built = replay(built, recorded)
