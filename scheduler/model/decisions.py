@@ -99,8 +99,8 @@ class Dispatch(Decision):
     #: The epoch after which a forked trial begins, else 0. The state at that epoch, among
     #: ``parents``, is another trial's.
     origin: int = 0
-    #: The number in the keys of the trial's random numbers if it is another trial's number; else
-    #: None.
+    #: The number of another trial, if the keys of the trial's random numbers hold it; None if they
+    #: hold the trial's own.
     keys: int | None = None
     #: True if the segment's last epoch counts only once its state is in the store.
     durable: bool = False
@@ -110,8 +110,8 @@ class Dispatch(Decision):
     width_epochs: float = 0.0
     #: Epochs after which a copy of the state is kept in memory, for trials that begin there.
     copies: tuple[int, ...] = ()
-    #: The segment closes with the first epoch that ends at this time or later (the runner's clock).
-    #: None if no limit of the study is near.
+    #: Time from which on the first epoch that ends closes the segment (the runner's clock); None if
+    #: no limit of the study is near.
     until: float | None = None
     #: Accepted draws of a sampler that runs in the objective's process. No attempt draws them
     #: again.
@@ -139,9 +139,9 @@ class Revoke(Decision):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Release(Decision):
-    """The trial will not run again. Devices may drop the state that they keep in memory.
+    """Tell devices that the trial will not run again, so that they may drop its state from memory.
 
-    ``study``: if given, that study is over, and devices may drop copies of states of all its
+    If ``study`` is given, that study has ended, and devices may drop copies of states of all its
     trials.
     """
 
@@ -177,7 +177,7 @@ class Ask(Decision):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Finish(Decision):
-    """The study is over with this ``status``: ``complete``, ``cancelled`` or ``failed``."""
+    """The study has ended with this ``status``: ``complete``, ``cancelled`` or ``failed``."""
 
     study: str
     status: str

@@ -12,10 +12,10 @@ trials from others that may pass. A parameter tells them apart if all failed tri
 of it and the space has others, or if their values lie on one side of the middle of its range. If
 objectives draw, the range is the one that all failed trials drew from. If that is not known, trials
 with ``VARIED`` different numbers have to fail. If a trial fails before it drew anything, the code
-is at fault. The study goes on until no parameter tells the trials apart any more, and then it
+is at fault. The study continues until no parameter tells the trials apart any more, and then it
 fails. If a parameter still does after ``MOST`` trials, the study pauses and names that parameter:
-the user may correct the space, or have the study go on. People who watch the study are told at
-once, as they are of a study that fails.
+the user may correct the space, or let the study continue. People who watch the study are told of
+the pause at once, as they are of a failure.
 """
 
 from __future__ import annotations

@@ -37,8 +37,9 @@ class PolicyChosen(Event):
     trials of all studies, so that no shares apply. ``fill_at_end``: from now on free slots are
     given to trials once, at the end of an event. Without it, they are given wherever one becomes
     free, as in ledgers of 0.2. ``keep_failed``: from now on the newest state of a failed trial is
-    kept while its study lasts, since its user may have the trial tried again. ``keep_widths``: from
-    now on a trial whose window measured no second width keeps the width that the plan has for it.
+    kept until its study ends, since its user may let the trial be tried again. ``keep_widths``:
+    from now on a trial whose window measured no second width keeps the width that the plan has for
+    it.
     """
 
     policy: str
@@ -85,7 +86,7 @@ class PolicyFailed(Event):
 class StudySubmitted(Event):
     """A study begins. Its ``enqueued`` configurations are tried before those of the sampler.
 
-    ``earlier`` are trials of other studies, now over, whose epochs the new trials may take over.
+    ``earlier`` are trials of other, ended studies, whose epochs the new trials may take over.
     """
 
     study: StudySpec
@@ -114,7 +115,7 @@ class StudyPaused(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class StudyResumed(Event):
-    """The study goes on, or no longer lacks the extensions that were ``found``."""
+    """The study continues after a pause, or no longer lacks the extensions that were ``found``."""
 
     study: str
     found: tuple[str, ...] = ()
@@ -140,9 +141,9 @@ class StudyWeighed(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class StudyExtended(Event):
-    """The study goes on to more trials. ``study`` is its specification from now on.
+    """The study gets more trials. ``study`` is its specification from now on.
 
-    For a study that was over, ``past`` holds the study as the engine no longer knows it, and
+    For an ended study, ``past`` holds its record, since the engine has forgotten it, and
     ``earlier`` and ``enqueued`` are as in ``StudySubmitted``. For any other study ``past`` is None.
     """
 
@@ -165,7 +166,7 @@ class CallbacksCalled(Event):
 
     From the first such event on, a slot that a trial frees is given to a new trial only after the
     callbacks for the ended trial were called, so a callback that stops the study is in time. With
-    ``over``, the script calls no callbacks any more, and the study goes on without them.
+    ``over``, the script calls no callbacks any more, and the study continues without them.
     """
 
     study: str
@@ -175,16 +176,17 @@ class CallbacksCalled(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class StudyReopened(Event):
-    """A study that was over is open again for its user. ``past`` is as in ``StudyExtended``.
+    """An ended study is open again for its user. ``past`` is as in ``StudyExtended``.
 
-    The study stays over, and the engine forgets it again after the next event about it.
+    If ``status`` says that the study stays ended, the engine forgets it again after the next event
+    about it.
     """
 
     study: StudySpec
     past: FinishedStudy
-    #: The study's status; ``running`` if it goes on, as all did in ledgers of format 11.
+    #: The study's status; ``running`` if it continues, as all did in ledgers of format 11.
     status: str = "running"
-    #: When the study ended (seconds), and its message.
+    #: Time at which the study ended (seconds), and its message.
     finished_at: float | None = None
     message: str = ""
 
@@ -198,7 +200,7 @@ class StudyDeleted(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class StudyWritten(Event):
-    """Attributes were added to the study, which may be over."""
+    """Attributes were added to the study, which may have ended."""
 
     study: str
     user_attrs: Attributes = ()
@@ -266,7 +268,7 @@ class TrialAdded(Event):
     #: The values of the trial; empty if it has no result.
     values: tuple[float, ...] = ()
     writing: Writing = NOTHING
-    #: When the trial began and when it ended (seconds); None if it did not.
+    #: Time at which the trial began, and time at which it ended (seconds); None if it did not.
     started: float | None = None
     ended: float | None = None
     #: The objective's call that added the trial. A repeated call adds nothing.
@@ -405,15 +407,16 @@ class EpochReported(Event):
     #: Number of trials trained in the same steps, this one included; 0 if it cannot be trained with
     #: others.
     together: Natural = 1
-    #: Number of readers that shared its batches. If ``together`` is 0: the trials of its lane for
-    #: which its batches were read once, itself included, or 0 if each reads for itself or sharing
-    #: gains nothing. Else 2 if other trainers of its node have read some of its batches.
+    #: Number of readers that shared the epoch's batches. If ``together`` is 0: the number of trials
+    #: of the lane for which the batches were read once, this one included, or 0 if each trial reads
+    #: for itself or sharing gains nothing. Otherwise 2 if other trainers of the node have read some
+    #: of the batches.
     readers: Natural = 0
-    #: Seconds that the epoch would have taken alone, if it included work for others; 0 stands for
-    #: ``seconds``.
+    #: Seconds that the epoch would have taken alone, if it included work for other trials; 0 stands
+    #: for ``seconds``.
     alone: Amount = 0.0
-    #: (size of a fused group, seconds of an epoch in the group divided by seconds alone), as the
-    #: trainer expects; empty if it expects nothing.
+    #: Pairs (size of a fused group, seconds of an epoch in the group divided by seconds alone), as
+    #: the trainer expects them; empty if it expects nothing.
     company: tuple[tuple[Several, Positive], ...] = ()
     #: The digest of the draws under which an objective reports (``base.draws``); None if its
     #: sampler runs in another process, or if an older worker does not report it.
@@ -424,9 +427,9 @@ class EpochReported(Event):
 class WidthsMeasured(Event):
     """An attempt measured steps of its trial at several widths. The attempt ends with this event.
 
-    ``seconds`` is (width, seconds per step) in the order of measuring, and ``steps`` the number of
-    steps in an epoch. ``meeting`` is the time (seconds) that the members took to meet; if ``met``
-    is false, they waited that long in vain (0: they had not started to wait).
+    ``seconds`` are pairs (width, seconds per step) in the order of measuring, and ``steps`` is the
+    number of steps in an epoch. ``meeting`` is the time (seconds) that the members took to meet; if
+    ``met`` is False, they waited that long in vain (0: they had not started to wait).
     """
 
     trial: str
@@ -471,7 +474,7 @@ class Replayed(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Remarked(Event):
-    """An attempt lacks something that its user expects it to have, as ``text`` says.
+    """An attempt lacks something that its user expects it to have; ``text`` describes it.
 
     The event changes nothing; the ledger keeps it for the trial's story.
     """

@@ -1,4 +1,4 @@
-"""Studies that are over, in the form in which events bring them to the engine.
+"""Ended studies, in the form in which events bring them to the engine.
 
 A study that another ledger ran to its end arrives in one event, as ``FinishedTrial`` values. The
 engine keeps only the id and the name, so that no other study takes them, and passes the rest on to
@@ -37,11 +37,11 @@ class FinishedTrial:
     value: float | None
     #: Members of its last segment.
     members: tuple[Member, ...]
-    #: When it was proposed (seconds).
+    #: Time at which it was proposed (seconds).
     created_at: float
-    #: When it reached its final state (seconds); None if it did not.
+    #: Time at which it reached its final state (seconds); None if it did not.
     finished_at: float | None
-    #: Why it failed.
+    #: The failure that ended it; None if it did not fail.
     failure: Failure | None = None
     #: Distributions (Optuna's JSON) of the parameters drawn while the objective ran, by name.
     drawn: tuple[tuple[str, str], ...] = ()
@@ -57,7 +57,8 @@ class FinishedTrial:
     constraints: Metrics = ()
     #: State that a forked trial continued from; None for any other trial.
     origin: Origin | None = None
-    #: When the newest attempt was dispatched (seconds); None if there was none, or it is not known.
+    #: Time at which the newest attempt was dispatched (seconds); None if there was none, or it is
+    #: not known.
     dispatched_at: float | None = None
 
     def record(self, study: str) -> Trial:
@@ -84,7 +85,7 @@ class FinishedTrial:
 
 @dataclass(slots=True)
 class PastTrial(Trial):
-    """A trial of a study of this ledger that was over, with the known results of its epochs."""
+    """A trial of an ended study of this ledger, with the known results of its epochs."""
 
     #: The reported metrics, by epoch; empty if nothing needs them.
     reports: dict[int, Metrics] = field(default_factory=dict)
@@ -113,9 +114,10 @@ class PastTrial(Trial):
 
 @dataclass(frozen=True, slots=True)
 class FinishedStudy:
-    """A study of this ledger that was over.
+    """An ended study of this ledger.
 
-    ``created_at`` is when it was created (seconds); ``trials`` are in the order of their numbers.
+    ``created_at`` is the time at which it was created (seconds); ``trials`` are in the order of
+    their numbers.
     """
 
     created_at: float
@@ -125,7 +127,7 @@ class FinishedStudy:
 
 @dataclass(frozen=True, slots=True)
 class EarlierTrial:
-    """A trial of a study that is over, whose epochs trials of other studies may take over.
+    """A trial of an ended study, whose epochs trials of other studies may take over.
 
     The fields have the same names and meanings as those of ``PastTrial``.
     """

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 def front(scores: Sequence[Sequence[float]]) -> list[int]:
     """Return the indices of the rows of ``scores`` that no other row dominates, in order.
 
-    A row holds one score an objective; larger is better.
+    A row holds one score per objective; larger is better.
 
     >>> front([(1.0, 5.0), (2.0, 4.0), (1.0, 4.0), (2.0, 4.0)])
     [0, 1, 3]

@@ -39,7 +39,7 @@ LOSS_LIMIT = 50
 def retry_failure(kind: str, message: str, failures: int, retries: int) -> bool:
     """Return True if a trial whose code failed ``failures`` times in a row is tried again."""
     if kind == "died":
-        # SIGKILL comes from outside (operator, out-of-memory killer). Others are the code's own.
+        # SIGKILL comes from outside (operator, out-of-memory killer), other signals from the code.
         return failures < (KILL_LIMIT if "signal 9" in message else CRASH_LIMIT)
     return failures <= retries
 

@@ -11,15 +11,15 @@ from ...profiling.costs.segment_costs import SegmentStart
 class LengthReason(StrEnum):
     """Reason for the length of a segment."""
 
-    BALANCE = "balance"  # overhead and the waiting of others cost the same
-    OVERHEAD = "overhead"  # shorter ones would have too large a share of overhead
-    DELAY = "delay"  # longer ones would let others wait for too long
+    BALANCE = "balance"  # the segment's overhead and the waiting of other trials cost the same
+    OVERHEAD = "overhead"  # a shorter segment would have too large a share of overhead
+    DELAY = "delay"  # a longer segment would let other trials wait for too long
     EPOCH = "epoch"  # one epoch is as long as a segment should be, or longer
-    TARGET = "target"  # the trial reaches its target
-    STUDY = "study"  # the study's own limit
-    PLAN = "plan"  # the plan changes the trial's width then
-    PROBE = "probe"  # system parameters are measured in its one epoch
-    LIMIT = "limit"  # its study comes near a limit
+    TARGET = "target"  # the trial reaches its target at the segment's end
+    STUDY = "study"  # the study's own limit for segments (``StudySpec.max_segment``)
+    PLAN = "plan"  # the plan changes the trial's width at the segment's end
+    PROBE = "probe"  # system parameters are measured in the segment's one epoch
+    LIMIT = "limit"  # the study comes near a limit
     UNMEASURED = "unmeasured"  # it is not known how long an epoch takes
 
 

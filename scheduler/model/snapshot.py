@@ -27,7 +27,7 @@ class WidthPlan(NamedTuple):
 class WindowPlan(NamedTuple):
     """A width window: ``widths`` to measure in order, in at most the time of ``epochs`` epochs.
 
-    ``lasts``: True if the window goes on even when other trials wait for its devices.
+    ``lasts`` is True if the window continues even when other trials wait for its devices.
     """
 
     widths: tuple[int, ...]
@@ -56,7 +56,7 @@ class Candidate:
     epoch: int
     #: The epoch that it is to reach.
     target: int
-    #: When it last began to wait (the runner's clock).
+    #: Time at which it last began to wait (the runner's clock).
     since: float
     #: Expected seconds of one of its epochs; None if nothing of its study was measured.
     epoch_seconds: float | None = None
@@ -64,9 +64,9 @@ class Candidate:
     width: int = 0
     #: The most devices it may run on.
     widest: int = 1
-    #: (width, seconds an epoch), as measured in its study.
+    #: Pairs (width, seconds per epoch), as measured in its study.
     speeds: tuple[tuple[int, float], ...] = ()
-    #: Seconds an epoch on one device; None if unknown.
+    #: Seconds per epoch on one device; None if unknown.
     level: float | None = None
     #: The relative seconds of an epoch, for every width that it may have.
     shape: Shape = ((1, 1.0),)
@@ -76,12 +76,12 @@ class Candidate:
     boundary: float = 0.0
     #: Its width plan under the standing plan.
     course: WidthPlan | None = None
-    #: Probability from 0 to 1 that it is promoted; 1 where nothing is promoted
+    #: Promotion probability, from 0 to 1; 1 if its study has no rungs
     #: (``scheduler.strategies.promotion``).
     promise: float = 1.0
     #: The optimistic estimate of ``shape``.
     hope: Shape = ()
-    #: The estimate that also promises gains at widths where nothing of its study was measured.
+    #: The estimate that also has gains at widths at which nothing of its study was measured.
     likely: Shape = ()
     #: The widths at which it was measured itself.
     measured: tuple[int, ...] = ()
@@ -95,12 +95,12 @@ class Candidate:
     measuring: bool = False
     #: True if widths of its study can be measured in windows.
     measurable: bool = True
-    #: When its study was submitted (the runner's clock). This and the fields below have their
-    #: defaults unless the policy orders the trials of all studies.
+    #: Time at which its study was submitted (the runner's clock). This and the fields below have
+    #: their defaults unless the policy orders the trials of all studies.
     arrived: float = 0.0
     #: Its study's priority. The highest goes first.
     priority: int = 0
-    #: When its study should be over (the runner's clock).
+    #: Time at which its study should have ended (the runner's clock).
     deadline: float = math.inf
     #: Time it has waited for a slot since it was entered (seconds).
     waited: float = 0.0

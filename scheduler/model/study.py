@@ -162,7 +162,7 @@ class StudySpec:
     id: str
     #: The study's name.
     name: str
-    #: One of ``CONTRACTS``: what kind of code trains.
+    #: One of ``CONTRACTS``: the kind of code that trains.
     contract: str
     #: The training code.
     code: Code
@@ -209,7 +209,7 @@ class StudySpec:
     exactness: str = "bitwise"
     #: One of ``ON_SIGNATURE_CHANGE``.
     on_signature_change: str = "refuse"
-    #: Number of the best trials whose last states are kept when the study is over.
+    #: Number of the best trials whose last states are kept when the study has ended.
     keep_checkpoints: int = 1
     #: Results from before the study (warm start).
     observations: tuple[Observation, ...] = ()
@@ -248,9 +248,9 @@ class StudySpec:
     tools: Code | None = None
 
     #: Number of first trials after which the study fails if all of them ended with the same
-    #: exception in the same line of the user's code (``early_failure``). With 0 the study goes on:
-    #: so do studies from before there was a limit, and studies whose user expects exceptions
-    #: (``catch``).
+    #: exception in the same line of the user's code (``early_failure``). With 0 the study never
+    #: fails for this reason, as studies from before there was a limit, and studies whose user
+    #: expects exceptions (``catch``).
     fail_early: int = 0
     #: True: trials that failed alike end the study only if no parameter tells them from trials that
     #: may pass (``early_failure``). False: they end it at once, as in ledgers of older versions.
@@ -263,8 +263,8 @@ class StudySpec:
     kwh: float | None = None
     #: The most money, by the prices of devices (``PricesChosen``); None for no limit.
     money: float | None = None
-    #: Seconds until the study should be over, or a point in time (``POINT_IN_TIME``); None for no
-    #: limit.
+    #: Seconds from the submission until the study should have ended, or a point in time
+    #: (``POINT_IN_TIME``); None for no limit.
     deadline: float | None = None
     #: One of ``AT_LIMIT``.
     at_limit: str = "stop"
@@ -328,7 +328,7 @@ class StudySpec:
 
 
 def deadline_of(spec: StudySpec, created_at: float) -> float | None:
-    """Return when the study should be over (the runner's clock); None without a deadline."""
+    """Return when the study should have ended (the runner's clock); None without a deadline."""
     if spec.deadline is None or spec.deadline >= POINT_IN_TIME:
         return spec.deadline
     return created_at + spec.deadline
@@ -345,7 +345,7 @@ DELETED = "\n"
 HOUR = 3600.0
 #: Joules of a kilowatt-hour.
 KWH = 3.6e6
-#: The statuses of a study that is over.
+#: The statuses of a study that has ended.
 OVER = ("complete", "cancelled", "failed")
 
 
@@ -394,7 +394,7 @@ def batch_of(spec: StudySpec, params: Params) -> float:
 
 
 def shards_of(spec: StudySpec, params: Params) -> int:
-    """Return the number of shards of each batch of a trial with ``params``, for its whole life.
+    """Return the number of shards of each batch of a trial with ``params``. It never changes.
 
     It is the study's number if that is set, else min(``max_width``, batch size // 32), but at least
     1. So no kernel of a wider trial works on fewer than 32 examples.

@@ -6,7 +6,7 @@ and PAUSED at its target. A paused trial is entered again (promotion), or it is 
 study ends or a forked trial takes its place. A waiting trial is STOPPED if its study ends at a
 limit. A trial is COMPLETED when it reaches the strategy's last epoch or its objective returns,
 however early. A trial is also STOPPED when its objective prunes it or its user stops it. A trial
-that is over may go on if its user wants that. The diagram in the docs is drawn from the table
+that has ended may continue if its user wants that. The diagram in the docs is drawn from the table
 below.
 """
 
@@ -56,7 +56,7 @@ class Step(StrEnum):
     STOP = "stop"  # the study ended before its target, or a forked trial took its place
     FAIL = "fail"  # its code failed for good
     CANCEL = "cancel"  # the user cancelled
-    REVIVE = "revive"  # it was over, and its user has it go on
+    REVIVE = "revive"  # it had ended, and its user lets it continue
 
 
 _S, _T = TrialState, Step
@@ -118,7 +118,7 @@ class AcceptedEpoch:
     slot: int
     #: The fence of the attempt that computed it.
     fence: int
-    #: When it was accepted (the runner's clock).
+    #: Time at which it was accepted (the runner's clock).
     at: float
     #: All members.
     members: tuple[Member, ...] = ()
@@ -128,15 +128,15 @@ class AcceptedEpoch:
     system: SystemConfig = ()
     #: For the first epoch of a segment: the segment's planned length, and the reason for it.
     length: SegmentLength | None = None
-    #: When the epoch began (the runner's clock), if lanes have several seats; ``seconds`` then
-    #: count only the trial's turns. None if the trial had all of the time.
+    #: Time at which the epoch began (the runner's clock), if lanes have several seats; ``seconds``
+    #: then count only the trial's turns. None if the trial had all of the time.
     began: float | None = None
     #: The trial that trained the epoch, if the epoch was taken over; else empty.
     taken_from: str = ""
 
     @property
     def begin(self) -> float:
-        """When it began (the runner's clock)."""
+        """Time at which it began (the runner's clock)."""
         return self.at - self.seconds if self.began is None else self.began
 
 
@@ -181,7 +181,7 @@ class Trial:
     number: int
     #: Its configuration.
     params: Params
-    #: When it was proposed (the runner's clock).
+    #: Time at which it was proposed (the runner's clock).
     created_at: float
     #: Its state.
     state: TrialState = TrialState.PROPOSED
@@ -204,9 +204,9 @@ class Trial:
     failures: int = 0
     #: Losses of its attempts in a row.
     losses: int = 0
-    #: Why it failed.
+    #: The failure that ended it; None if it did not fail.
     failure: Failure | None = None
-    #: When it reached a final state (the runner's clock).
+    #: Time at which it reached a final state (the runner's clock).
     finished_at: float | None = None
     #: Its durable states, newest first.
     parents: tuple[Parent, ...] = ()
@@ -214,9 +214,9 @@ class Trial:
     values: dict[int, float] = field(default_factory=dict)
     #: The accepted state hash by epoch.
     hashes: dict[int, str] = field(default_factory=dict)
-    #: When it last began to wait (the runner's clock).
+    #: Time at which it last began to wait (the runner's clock).
     since: float = 0.0
-    #: When its last segment was dispatched (the runner's clock); None before the first.
+    #: Time at which its last segment was dispatched (the runner's clock); None before the first.
     dispatched_at: float | None = None
     #: State that a forked trial continues from; None for any other trial.
     origin: Origin | None = None
@@ -230,7 +230,7 @@ class Trial:
     constraints: Metrics = ()
     #: The sampler's own data about the trial (JSON).
     notes: str = ""
-    #: Its accepted draws, if its sampler runs in the objective's process. Empty once it is over,
+    #: Its accepted draws, if its sampler runs in the objective's process. Empty once it has ended,
     #: except for a trial that failed before any succeeded (``early_failure``).
     suggestions: tuple[Suggestion, ...] = ()
     #: The system configuration that it runs with.

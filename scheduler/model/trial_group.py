@@ -1,4 +1,4 @@
-"""Trial groups: which trials a strategy wants trained next, and up to which epoch."""
+"""Trial groups: the trials that a strategy wants trained next, each up to a certain epoch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TrialGroup = tuple[Entry, ...]
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """A strategy's answer: entries to run now, and how many configurations to ask for."""
+    """A strategy's answer: entries to run now, and the number of configurations to ask for."""
 
     group: TrialGroup = ()
     ask: int = 0

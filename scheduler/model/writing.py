@@ -52,7 +52,7 @@ class Writing:
 
     @property
     def only_attributes(self) -> bool:
-        """True if only attributes are written, which anyone may add to a trial that is not over."""
+        """True if only attributes are written, which anyone may add until the trial ends."""
         return not (self.suggestions or self.steps)
 
 
