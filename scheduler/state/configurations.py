@@ -1,10 +1,11 @@
 """The configurations of a study with replicates: R trials in a row have equal parameters.
 
-Theory of operation. Trial n is replicate n mod R of configuration n div R, so a trial's number says
-all. Every new trial takes the next number. If this starts a configuration, the sampler is asked for
-a new one; else the trial repeats the previous trial's. So a strategy may have any number of trials
-at a time, and strategies know nothing of replicates. Samplers know nothing of them either: they see
-one trial per configuration, with the means over its replicates.
+Theory of operation. Trial n is replicate n mod R of configuration n div R, so a trial's number
+determines both. Every new trial takes the next number. If this starts a configuration, the sampler
+is asked for a new one; otherwise the trial repeats the configuration of the previous trial. So a
+strategy may have any number of trials at a time, and strategies know nothing of replicates.
+Samplers know nothing of them either: they see one trial per configuration, with the means over its
+replicates.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def as_sampled(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
     """Return a study's ``trials`` (by number) as its sampler sees them: one per configuration.
 
     The value after an epoch is the mean over the replicates that have reached the epoch. The final
-    value is the mean over the complete replicates. A constraint is the worst of any replicate.
-    Failed replicates count only if all failed.
+    value is the mean over the completed replicates. A constraint is the worst of any replicate.
+    Failed and cancelled replicates count only if there are no others.
     """
     size = spec.replicates
     if size == 1:

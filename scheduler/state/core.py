@@ -61,7 +61,8 @@ class Core:
         self.after: dict[Callable[[], None], None] = {}
         #: True if free slots are to be given to trials when the event ends.
         self.slots_offered = False
-        #: Give free slots to trials at once, as in ledgers of 0.2. The engine sets it.
+        #: A function that gives free slots to trials at once, as in ledgers of version 0.2. The
+        #: engine sets it.
         self.fill: Callable[[], None] = lambda: None
 
     def begin(self, event: Event) -> None:
@@ -97,7 +98,7 @@ class Core:
             self._count_waiting(trial, step)
         if trial.state in FINAL:
             trial.finished_at = self.at
-            # Early failures keep what they drew from: it tells whether others may pass.
+            # A trial that failed early keeps its draws: they show whether other trials may pass.
             if step is not Step.FAIL or study.succeeded or not study.spec.evidence:
                 trial.suggestions = ()
             if study.unheard is not None:
@@ -173,7 +174,7 @@ class Core:
         Return the slot time that the attempt has had so far (seconds).
         """
         study, had = self.state.studies[attempt.study], slot_seconds(attempt, self.at)
-        if joules or had > attempt.charged:  # mostly it ends with an epoch that was just counted
+        if joules or had > attempt.charged:  # often all of it was charged with the last epoch
             study.spent = charged(self.state, study.spent, attempt, had, joules)
         if study.spec.id in self.extensions.by_study:
             self.extensions.tell(study, "on_charged")
@@ -213,7 +214,7 @@ class Core:
         """
         accepted, params = {each.name: each.draw for each in trial.suggestions}, dict(trial.params)
         for each in suggestions:
-            # Of a trial that began under 0.2 only the values are known.
+            # Of a trial that began under version 0.2, only the values are known.
             same = params.setdefault(each.name, each.value) == each.value
             if not same or accepted.setdefault(each.name, each.draw) != each.draw:
                 raise Unfit(
@@ -303,8 +304,8 @@ class Core:
     def offer_slots(self) -> None:
         """Note that free slots may be filled now. The engine gives them out when the event ends.
 
-        Before ``PolicyChosen.fill_at_end``, slots are given out at once, even amid an event: a
-        replay of those events must give the same fences.
+        Before ``PolicyChosen.fill_at_end``, slots are given out at once, even in the middle of an
+        event: a replay of those events must give the same fences.
         """
         if self.state.fill_at_end:
             self.slots_offered = True

@@ -13,12 +13,12 @@ class Counted(Protocol):
 
     @property
     def size(self) -> str:
-        """Return a name that models with about the same work have in common."""
+        """A name that models with about the same work have in common."""
 
     @property
     def profile(self) -> Metrics:
-        """Return the features of a profile that need no measuring."""
+        """The features of a profile that need no measuring."""
 
     @property
     def tensors(self) -> Footprint | None:
-        """Return the expected footprint of the model's tensors; None if unknown."""
+        """The expected footprint of the model's tensors; None if unknown."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from ..model.study import Params, Scalar, StudySpec
 
-#: The most numbers of a configuration: more of them say little about costs, and take long.
+#: The most numbers of a configuration: further ones say little about costs, and take time.
 MAX_FEATURES = 24
 
 Space = tuple[tuple[str, str], ...]

@@ -8,7 +8,7 @@ nothing if no study needs it. An extension's own events go to its ``handlers``, 
 needs it or not.
 
 An extension keeps its state in ``EngineState.ext``, under its name, as values that JSON has or as a
-class that its module names (``STATE``), so a snapshot needs to know nothing of it.
+class that its module names (``STATE``), so snapshots need no code for it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ NO_VALUES = SegmentValues()
 class SlotLimit(NamedTuple):
     """The number of trials that a device may have at once, and the reason.
 
-    ``exploring``: True if this number is only tried, to measure whether it gains.
+    ``exploring`` is True if this number is only tried, to measure whether it gains.
     """
 
     slots: int
@@ -78,7 +78,7 @@ class SlotLimit(NamedTuple):
     exploring: bool = False
 
 
-#: The events that start a study, or continue one that was over.
+#: The events that start a study, or continue one that had ended.
 Begins = StudySubmitted | StudyExtended | StudyReopened
 
 
@@ -101,7 +101,7 @@ class Extension:
     #: extension, and it adds itself to ``StudyState.needs``. It is then called for the study if it
     #: has ``on_moved`` or ``needed_with``.
     needed_by: Callable[[StudySpec], bool] | None = None
-    #: Return True if a study that was over and goes on needs the extension because of this trial.
+    #: Return True if an ended study that continues needs the extension because of this trial.
     needed_with: Callable[[Trial], bool] | None = None
     #: Return a copy of the extension for a study, without the points that the study does not need,
     #: so that these cost nothing. This matters only for points that are called for one study
@@ -148,9 +148,9 @@ class Extension:
     on_footprint: Callable[[StudyState, Trial, Footprint], None] | None = None
     #: Return facts to show about a lane in use, by the device's name and the number of the lane.
     of_lane: Callable[[str, int], Mapping[str, Any]] | None = None
-    #: True if trainers keep data for the study's trials until they are told that the study is over.
+    #: True if trainers keep data for the study's trials until they are told that it has ended.
     tells_trainers: bool = False
-    #: Called when the study begins, or goes on with its trials after it was over.
+    #: Called when the study begins, or continues with its trials after it had ended.
     on_begun: Callable[[StudyState, Begins], None] | None = None
     #: Called with the study's earlier specification when its user has changed it while the study
     #: runs.
@@ -175,7 +175,7 @@ class Extension:
     #: epoch, and again until no trial does.
     on_moved: Callable[[StudyState], None] | None = None
     #: Called when a state of a trial is in the store, with all its states there. This includes
-    #: trials of a study that is over, as long as any study needs the extension.
+    #: trials of an ended study, as long as any study needs the extension.
     on_durable: Callable[[str, int, Sequence[Parent]], None] | None = None
     #: Called when an accepted epoch showed on which kind of machine the study computes.
     on_machine_known: Callable[[StudyState], None] | None = None
@@ -185,10 +185,10 @@ class Extension:
     on_accepted: Callable[[StudyState, Trial, Attempt, EpochReported], None] | None = None
     #: Return the time until which a segment sent now may start further epochs; None for no limit.
     until: Callable[[StudyState], float | None] | None = None
-    #: Called when the study is over.
+    #: Called when the study has ended.
     on_over: Callable[[StudyState], None] | None = None
-    #: Drop the data kept about the study with this id, which is over, whether it needed the
-    #: extension or not.
+    #: Drop the data kept about the ended study with this id, whether it needed the extension or
+    #: not.
     forget: Callable[[str], None] | None = None
     #: Return the unanswered questions. A restarted runner asks them again.
     questions: Callable[[], Iterable[Decision]] | None = None
@@ -370,7 +370,7 @@ class Extensions:
     def _ask(
         self, extension: Extension, point: str, given: tuple[Any, ...], study: str | None = None
     ) -> Any:
-        """Return an extension's answer at a point; ``study``: the study concerned, if any."""
+        """Return an extension's answer at a point. ``study`` is the study concerned, if any."""
         try:
             answer = getattr(extension, point)(*given)
             if point in _VALUES:
@@ -434,11 +434,11 @@ class Extensions:
         return tuple(sorted({epoch for epochs in answers for epoch in epochs}))
 
     def tells_trainers(self, study: StudyState) -> bool:
-        """Return True if trainers must be told when the study is over."""
+        """Return True if trainers must be told when the study ends."""
         return any(each.tells_trainers for each in self.by_study.get(study.spec.id, ()))
 
     def moved(self, name: str) -> None:
-        """Tell the extensions that a study needs of its moved trials, unless it is over."""
+        """Tell the extensions that a study needs of its moved trials, unless it has ended."""
         if name not in self.by_study:
             return
         for each in self.by_study[name]:
@@ -523,7 +523,7 @@ class Extensions:
         return any(overfull(device, trials) for overfull in self._points["overfull"])
 
     def foresees(self) -> bool:
-        """Return True if an extension can foresee which trials have room where others have none."""
+        """Return True if an extension foresees which trials have room where others have none."""
         return any(foresees() for foresees in self._points["foresees"])
 
     def on_shared(self, trial: Trial, attempt: Attempt, event: EpochReported) -> bool:

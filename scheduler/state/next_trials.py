@@ -1,4 +1,4 @@
-"""The trials that a trainer may inspect before they run: the next ones."""
+"""The next trials of a study, which a trainer may inspect before they run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .state import EngineState, StudyState
 
 #: The most trials named with one segment.
 AT_ONCE = 4
-#: The first places of the queue, in which trials are looked for.
+#: Number of places at the front of the queue that are searched for trials.
 LOOKED_AT = 64
 
 

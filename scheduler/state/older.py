@@ -1,4 +1,4 @@
-"""Conversion of snapshots of 0.2, which had facts in studies and trials that are now kept apart."""
+"""Conversion of snapshots of version 0.2, in which studies and trials had some further fields."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def convert(snapshot: dict[str, Any]) -> None:
-    """Move facts in a snapshot (JSON) from its studies and trials to where they are kept now."""
+    """Move these fields of a snapshot (JSON) to the places where their values are kept now."""
     windows: dict[str, dict[str, Any]] = {}
     for name, study in snapshot["studies"].items():
         if not study.pop("heard", True):

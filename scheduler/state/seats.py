@@ -25,13 +25,13 @@ class Seats:
     def open_to(self, seats: Sequence[Member], free: int) -> Callable[[Trial], Sequence[Member]]:
         """Return a function that returns those of ``seats`` that a waiting trial may take.
 
-        The function is valid only while slots are given out now, and ``free`` of these are free.
-        ``Extension.too_full`` has the last word.
+        The function is valid only for the slots that are given out now, of which ``free`` are free.
+        ``Extension.too_full`` may still refuse a seat.
         """
         return lambda trial: ()
 
     def entered(self, attempt: Attempt) -> Mapping[str, Any]:
-        """Divide a lane's time again after an attempt has got a seat in the lane.
+        """Divide a lane's time again after an attempt has taken a seat in the lane.
 
         Return the values that tell the lane's trainer, as in ``SegmentValues.ext``.
         """
@@ -47,7 +47,7 @@ class Seats:
         """Make residents leave a device whose lanes hold too many."""
 
     def why_idle(self, attempt: Attempt) -> str:
-        """Return the reason if a resident has no part of its lane's time now; else empty."""
+        """Return the reason why a resident has no part of its lane's time; empty if it has one."""
         return ""
 
     def facts(self, device: str) -> list[Mapping[str, Any]]:

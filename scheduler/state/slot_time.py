@@ -1,6 +1,6 @@
 """Slot time: an attempt's part of its slot's time, and the sum of that part until now.
 
-Theory of operation. Mostly an attempt has all of its slot's time. If several share a lane, each has
+Theory of operation. Most attempts have all of their slot's time. If several share a lane, each has
 a *part* of the lane's time, and the parts add up to 1; an extension divides them
 (``Extension.seats``). The engine is not told of single turns: it sums the part over time, from one
 change of the parts to the next. Costs never come from this sum, but from the seconds that epochs

@@ -1,8 +1,8 @@
 """Spending of a study: device-seconds, joules and money.
 
 Theory of operation. An attempt holds a slot, or a part of a lane's time, from its dispatch to its
-end. That includes its start and epochs that are lost, and it holds on each device if the attempt is
-a gang. The time is counted at each accepted epoch and at the end. If ``n`` lanes of a device are in
+end. That time includes its start and epochs that are lost; a gang is charged for each of its
+devices. Time is counted at each accepted epoch and at the end. If ``n`` lanes of a device are in
 use at that moment, the attempt is charged for 1/``n`` of the device. So the device-seconds of all
 studies on a device add up to about the time in which the device was in use. Money is device-seconds
 times the price of the device's kind. Joules are those that epochs report.
@@ -15,7 +15,7 @@ from .state import Attempt, EngineState
 
 
 def device_share(state: EngineState, attempt: Attempt, *, priced: bool) -> float:
-    """Return the device-seconds (``priced``: the money) of a second of the attempt's slot time."""
+    """Return the device-seconds of a second of the attempt's slot time; the money if ``priced``."""
     members, total = attempt.segment.members, 0.0
     for member in members:
         device = state.devices[member.device]

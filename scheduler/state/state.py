@@ -31,19 +31,19 @@ ERA = 1_000_000
 
 @dataclass(slots=True)
 class StudyState:
-    """A study that is not over."""
+    """A study that has not ended."""
 
     #: The study's current specification.
     spec: StudySpec
     #: Its strategy, with all of the strategy's state.
     strategy: AnyStrategy
-    #: When it was submitted (seconds, the runner's clock).
+    #: Time at which it was submitted (seconds, the runner's clock).
     created_at: float
     #: ``running``, ``paused`` or one of ``OVER``.
     status: str = "running"
-    #: When it ended (the runner's clock); None before.
+    #: Time at which it ended (the runner's clock); None before.
     finished_at: float | None = None
-    #: When it was last given more trials (the runner's clock); 0 if it was not.
+    #: Time at which it was last given more trials (the runner's clock); 0 if it was not.
     extended_at: float = 0.0
     #: Message for its user; empty if there is none.
     message: str = ""
@@ -94,8 +94,8 @@ class StudyState:
     #: The ended trials whose callbacks were not called yet. Callbacks may stop the study. None: no
     #: script calls callbacks for the study's trials.
     unheard: list[str] | None = None
-    #: After the study has reached a limit at which it ends: the one trial that still goes on to its
-    #: target, or empty if none does. None if no such limit was reached.
+    #: After the study has reached a limit at which it ends: the one trial that still continues to
+    #: its target, or empty if none does. None if no such limit was reached.
     finishes: str | None = None
     #: The extensions that the study has needed since it began.
     needs: list[str] = field(default_factory=list)
@@ -165,7 +165,7 @@ class StudyState:
 
 @dataclass(slots=True)
 class EndedTrial:
-    """One of the best trials of a study that is over: its last epoch, and its durable states."""
+    """One of the best trials of an ended study: its last epoch, and its durable states."""
 
     epoch: int
     state_hash: str
@@ -256,11 +256,11 @@ class Attempt:
     study: str
     #: The epochs to train, and the members that train them.
     segment: Segment
-    #: When it was dispatched (the runner's clock).
+    #: Time at which it was dispatched (the runner's clock).
     dispatched_at: float
     #: Training time of its accepted epochs (seconds).
     trained: float = 0.0
-    #: When its current epoch began, as far as known (the runner's clock).
+    #: Time at which its current epoch began, as far as known (the runner's clock).
     began: float = 0.0
     #: True if the trial's previous segment had another number of devices.
     resized: bool = False
@@ -268,8 +268,8 @@ class Attempt:
     cut: bool = False
     #: True if it measures widths even if other trials wait for its devices.
     lasts: bool = False
-    #: True if the trial leaves the device at that epoch's end, for the others that share the
-    #: device.
+    #: True if the trial leaves the device at the end of its epoch
+    #: (``scheduler.resources.packing``).
     leaves: bool = False
     #: True if it has all turns of its lane for now (``SegmentValues.undivided``).
     undivided: bool = False
@@ -300,7 +300,7 @@ class Attempt:
 class Waits:
     """The time that a trial waits, while a policy orders the trials of all studies."""
 
-    #: When it joined the queue (the runner's clock); None if it is not in the queue.
+    #: Time at which it joined the queue (the runner's clock); None if it is not in the queue.
     queued_at: float | None = None
     #: Its time in the queue before ``queued_at`` (seconds).
     waited: float = 0.0
@@ -341,14 +341,14 @@ class EngineState:
     keep_failed: bool = False
     #: True from the first ``PolicyChosen.keep_widths`` on.
     keep_widths: bool = False
-    #: Studies that are not over, by id.
+    #: Studies that have not ended, by id.
     studies: dict[str, StudyState] = field(default_factory=dict)
-    #: Names of studies that are over, by id.
+    #: Names of ended studies, by id.
     finished: dict[str, str] = field(default_factory=dict)
     #: The best trials of the studies that ended last, by study and trial. Late reports of durable
     #: states are checked against them.
     ended: dict[str, dict[str, EndedTrial]] = field(default_factory=dict)
-    #: Trials of the studies that are not over, by id.
+    #: Trials of the studies that have not ended, by id.
     trials: dict[str, Trial] = field(default_factory=dict)
     #: Open attempts, by fence.
     attempts: dict[int, Attempt] = field(default_factory=dict)
@@ -394,10 +394,10 @@ class EngineState:
     aside_until: float = 0.0
     #: True if the plan's input has changed since the plan was made.
     dirty: bool = False
-    #: When the plan was made (the runner's clock); None if it must be made at once.
+    #: Time at which the plan was made (the runner's clock); None if it must be made at once.
     planned_at: float | None = None
-    #: When shares were last computed (the runner's clock); None if fewer than two studies are at
-    #: work.
+    #: Time at which shares were last computed (the runner's clock); None if fewer than two studies
+    #: are at work.
     shared_at: float | None = None
     #: Costs of epochs, by study, trial and width.
     costs: CostTable = field(default_factory=CostTable)
@@ -455,7 +455,8 @@ class EngineState:
     def epoch_seconds(self, trial: Trial) -> float | None:
         """Return the expected seconds of an epoch of the trial at its last width.
 
-        For a trial that has not run, it is the value on one device. None if nothing was measured.
+        For a trial that has not run, the result is for one device. It is None if nothing was
+        measured.
         """
         own = self.costs.own(trial.study, trial.id)
         if own is not None:
@@ -502,7 +503,7 @@ class EngineState:
         return not any(self.devices[device].fences)
 
     def elastic(self) -> bool:
-        """Return True if any study that is not over allows trials wider than one device."""
+        """Return True if any study that has not ended allows trials wider than one device."""
         return any(study.spec.max_width > 1 for study in self.studies.values())
 
     def device_status(self, device: str) -> str:
