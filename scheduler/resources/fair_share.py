@@ -10,11 +10,11 @@ those below the whole part of their share get the next free slot, then those wit
 So over time each study gets slots by its weight, and no slot is reserved.
 
 A running trial gives way at the end of its segment if its study holds more than its share, and
-another study with waiting trials is below the whole part of its share or has waited for long. It
-also gives way if its study holds a whole slot more than its share, and the studies with waiting
-trials together lack a whole slot. If there are more studies than slots, each of those studies may
-lack less than one. A study gains no credit for slots that it does not want: while it has no waiting
-trial, its share is at most the number of slots it holds.
+another study with waiting trials is below the whole part of its share or has a credit of more than
+``YIELD_CREDIT``. It also gives way if its study holds a whole slot more than its share, and the
+studies with waiting trials together lack a whole slot: if there are more studies than slots, each
+of them may lack less than one. A study gains no credit for slots that it does not want: while it
+has no waiting trial, its share is at most the number of slots it holds.
 
 If lanes have several seats, a slot is a lane: each resident holds the part of the lane that its
 turns are worth. A trial that gets a seat in such a lane slows the residents down instead of waiting
@@ -44,7 +44,7 @@ YIELD_CREDIT = 60.0
 
 
 class Claim(NamedTuple):
-    """Claim of a study to slots.
+    """A study's claim to slots.
 
     ``demand`` is in slots, and ``weight`` is above 0. Claims of the highest ``priority`` go first.
     """
@@ -66,7 +66,7 @@ def divide(claims: Sequence[Claim], slots: float) -> list[float]:
     for priority in sorted({claim.priority for claim in claims}, reverse=True):
         same_priority = [index for index, claim in enumerate(claims) if claim.priority == priority]
         same_priority.sort(key=lambda index: claims[index].demand / claims[index].weight)
-        # The smallest demand for its weight goes first: what it leaves is for the others.
+        # The claim with the least demand for its weight goes first: the others get what it leaves.
         for position, index in enumerate(same_priority):
             weights = math.fsum(claims[each].weight for each in same_priority[position:])
             shares[index] = min(claims[index].demand, slots * (claims[index].weight / weights))
@@ -119,8 +119,8 @@ class FairShare:
     ) -> None:
         """Count the slot-seconds due to each study until now, and compute all shares again.
 
-        The studies in ``unbounded`` are assumed to use any number of slots. A study that had no
-        rival until now starts without credit.
+        The studies in ``unbounded`` are assumed to use any number of slots. A study that was alone
+        until now starts without credit.
         """
         slots_held = self.held()
         for study in self._state.studies.values():
@@ -175,8 +175,8 @@ class FairShare:
     def in_order(self, *, simulated: bool = False) -> Iterator[str]:
         """Yield the waiting trials, each from the study that is next to get a slot.
 
-        ``simulated``: each trial is assumed to get a slot. Beyond their shares, studies then take
-        turns by weight.
+        If ``simulated`` is True, each trial is assumed to get a slot. Beyond their shares, studies
+        then take turns by weight.
         """
         queues: dict[str, list[str]] = {}
         for name in reversed(self._state.ready):
@@ -207,7 +207,10 @@ class FairShare:
                 slots_held[study] += _slots(self._state.attempts[trial.fence])
 
     def should_yield(self, study: StudyState, trial: Trial, slots: float) -> bool:
-        """Return True if ``trial``, whose segment on ``slots`` slots closed, should give way."""
+        """Return True if ``trial`` should give way after a segment on ``slots`` slots has closed.
+
+        The trial does so for a waiting trial of another study.
+        """
         if study.share is None:
             return False
         slots_held = self.held()
@@ -235,7 +238,7 @@ class FairShare:
         return min(beyond, missing) >= 1.0 - TOLERANCE
 
     def _credit(self, study: StudyState) -> float:
-        """Return the slot-seconds that are due to the study until now and that it has not had."""
+        """Return the slot-seconds due to the study until now, less those that it has had."""
         if study.share is None or self._state.shared_at is None:
             return 0.0
         return study.due + study.share * (self._core.at - self._state.shared_at) - self._used(study)

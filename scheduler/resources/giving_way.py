@@ -3,11 +3,11 @@
 Theory of operation. A plan may hold running trials (``Plan.hold``), so that waiting trials go
 first. A held trial's segment of several epochs is cut. When the segment closes, the trial joins the
 end of the queue. It keeps its time of arrival, and the next plan orders it among the others. If no
-trial waits by then, it goes on where it is.
+trial waits by then, it continues where it is.
 
 If lanes have several seats, a waiting trial may take a seat in a lane with held trials, which then
-have no part of the lane's time (``Extension.seats``). They give way within a step, and later go on
-in the middle of their epoch.
+have no part of the lane's time (``Extension.seats``). They give way within a step, and later
+continue in the middle of their epoch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .slots import can_move
 
 
 class GivingWay:
-    """Makes the trials that the standing plan holds give way."""
+    """Makes running trials give way if the standing plan holds them (``Plan.hold``)."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -41,7 +41,7 @@ class GivingWay:
     def cut_held(self) -> None:
         """Cut the segments of the trials that the plan holds, each at the end of its epoch."""
         for name in self._state.hold:
-            trial = self._state.trials.get(name)  # its study may be over
+            trial = self._state.trials.get(name)  # its study may have ended
             attempt = None if trial is None else self._state.attempts.get(trial.fence)
             if trial is None or attempt is None or attempt.cut:
                 continue

@@ -78,7 +78,7 @@ class Packing:
 
 
 def leave_if_it_can(core: Core, attempt: Attempt) -> None:
-    """Make a trial leave its slot at the end of its epoch, if it can go on elsewhere."""
+    """Make a trial leave its slot at the end of its epoch, if it can continue elsewhere."""
     trial = core.state.trials[attempt.segment.trial]
     may = epochs_left(core.state, attempt) and can_move(core.state, trial)
     if may and not attempt.leaves:

@@ -21,11 +21,12 @@ def next_length(
 ) -> SegmentLength:
     """Return the length of the trial's next segment on ``members``, and the reason for it.
 
-    ``one_epoch``: True if an extension wants a segment of one epoch (``SegmentValues``). ``left``:
-    the seconds during which the segment may start epochs (infinite if its study is near no limit).
+    ``one_epoch`` is True if an extension wants a segment of one epoch (``SegmentValues``). ``left``
+    is the seconds during which the segment may start epochs (infinite if no limit of its study is
+    near).
     """
     spec, seconds = state.studies[trial.study].spec, state.epoch_seconds(trial)
-    # An objective whose last epoch is accepted has its end still to come.
+    # An objective whose last epoch is accepted has still to return.
     limit, limited_by = max(1, trial.target - trial.epoch), LengthReason.TARGET
     if spec.max_segment < limit:
         limit, limited_by = spec.max_segment, LengthReason.STUDY
@@ -37,7 +38,7 @@ def next_length(
         limit, limited_by = within, LengthReason.LIMIT
     if one_epoch:
         limit, limited_by = 1, LengthReason.PROBE
-    # Where there are other slots, one of them may be free for it earlier than its own.
+    # If there are other slots, one of them may be free for the trial earlier than its own.
     alone = len(state.devices) == 1 and len(state.devices[members[0].device].fences) == 1
     tier = SegmentStart.TRAINER if alone else SegmentStart.STORE
     return segment_length(

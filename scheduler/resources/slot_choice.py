@@ -31,7 +31,7 @@ def members_of(
         if width > max(1, len(empty)):
             if state.shared_at is None:
                 return ()
-            width = max(1, len(empty))  # other studies would take the devices it waits for
+            width = max(1, len(empty))  # other studies would take the devices that it waits for
     if width > 1 and len(empty) > 1:
         return warm_first(trial, empty, width)
     return (_slot(state, extensions, trial, free),)

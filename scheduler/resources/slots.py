@@ -25,7 +25,7 @@ def free_slots(state: EngineState, extensions: Extensions) -> list[Member]:
     """Return one free slot of each device that may take a trial, empty devices first."""
     empty, shared = list[Member](), list[Member]()
     for name, device in state.devices.items():
-        if all(device.fences) or not state.usable(name):  # mostly there is none
+        if all(device.fences) or not state.usable(name):  # the most frequent case
             continue
         slot: int | None = device.fences.index(0)
         if device.device.seats > 1 and any(device.fences):
