@@ -1,7 +1,7 @@
 """The standing plan: when it is made again, and how the engine follows it.
 
-Theory of operation. The plan becomes *dirty* when its input changes: a trial waits or is over, a
-device came or went, an estimate moved, or the wide part of a width plan ended. A dirty plan is
+Theory of operation. The plan becomes *dirty* when its input changes: a trial began to wait or
+ended, a device joined or left, an estimate moved, or the wide part of a plan ended. A dirty plan is
 computed again when a slot is to be filled, but at most once in ``REPLAN_INTERVAL_PER_TRIAL``
 seconds times the number of trials, or in ``MAX_REPLAN_INTERVAL`` seconds if there are many. In
 between, new trials queue in order of arrival. A policy that orders the trials of all studies is
@@ -82,7 +82,7 @@ class Planning:
         return bool(ready and state.attempts) or self._any_idle()
 
     def reconsider(self) -> None:
-        """Plan again before a trial goes on, if the policy orders the trials of all studies."""
+        """Plan again before a trial continues. Call it if the policy orders all studies' trials."""
         if self._state.ready or self._any_idle():
             if self._core.at >= self._state.plan_until:
                 self._core.invalidate_plan()
@@ -127,17 +127,14 @@ class Planning:
         self._core.offer_slots()
 
     def _adopt(self, snapshots: Sequence[tuple[str, Snapshot]], plans: Sequence[Plan]) -> None:
-        """Adopt these plans, one per snapshot, unless one of them is impossible.
-
-        In that case, the old plans stay.
-        """
+        """Adopt ``plans``, one per snapshot. If one of them is impossible, keep the old plans."""
         state = self._state
         for (_, snapshot), plan in zip(snapshots, plans, strict=True):
             if fault := find_fault(snapshot, plan):
                 state.plan_error = f"policy {state.policy} {fault}"
                 return
         state.plan_error = ""
-        # Since a plugin was asked, some trials have begun and others have arrived.
+        # Since a user's policy was asked, some trials have begun and others have arrived.
         waiting = set(state.ready)
         order = [name for plan in plans for name in plan.order if name in waiting]
         ordered = set(order)
@@ -172,7 +169,7 @@ class Planning:
         if trial.losses > 1:
             return 1  # on one device it continues even if its members cannot reach each other
         if trial.branched and not trial.parents and (not trial.holder or trial.losses):
-            return 1  # one process computes its parent's state, for which a gang would wait
+            return 1  # one process computes the state it starts from; a gang would only wait
         return min(max_width(study, trial), self._state.widths.get(trial.id, 1))
 
     def window(self, trial: Trial, devices: int) -> WindowPlan | None:

@@ -176,7 +176,7 @@ class Snapshots:
             trial.id,
             trial.study,
             trial.epoch,
-            max(trial.target, trial.epoch + 1),  # after its last epoch an objective has its end
+            max(trial.target, trial.epoch + 1),  # after its last epoch an objective has to return
             trial.since,
             _times(expected.level if own is None else own.seconds, ratio),
             len(trial.members),
