@@ -184,7 +184,7 @@ class Similarity:
         workloads, points = medians(rows, groups)
         try:
             labels = cluster(points, names)
-        except Exception as error:  # of scikit-learn: tuning goes on without the history
+        except Exception as error:  # of scikit-learn: tuning continues without the history
             return replace(service, trouble=f"k-means raised {error!r}")
         return replace(service, clusters=dict(zip(workloads, labels, strict=True)))
 

@@ -33,13 +33,16 @@ class Event:
 class PolicyChosen(Event):
     """The operator chose the policy that applies from now on.
 
-    It is an event so that a replay makes the same plans. ``cross_study``: the policy orders the
-    trials of all studies, so that no shares apply. ``fill_at_end``: from now on free slots are
-    given to trials once, at the end of an event. Without it, they are given wherever one becomes
-    free, as in ledgers of 0.2. ``keep_failed``: from now on the newest state of a failed trial is
-    kept until its study ends, since its user may let the trial be tried again. ``keep_widths``:
-    from now on a trial whose window measured no second width keeps the width that the plan has for
-    it.
+    It is an event so that a replay makes the same plans. With ``cross_study``, the policy orders
+    the trials of all studies, so that no shares apply. With the other flags, which are never taken
+    back, from now on
+
+    - ``fill_at_end``: free slots are given to trials once, at the end of an event. Without it, a
+      slot is given to a trial as soon as it becomes free, as in ledgers of version 0.2.
+    - ``keep_failed``: the newest state of a failed trial is kept until its study ends, since its
+      user may let the trial be tried again.
+    - ``keep_widths``: a trial whose window measured no second width keeps the width that the plan
+      has for it.
     """
 
     policy: str
@@ -209,7 +212,7 @@ class StudyWritten(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class StudyFailed(Event):
-    """The study cannot go on at all because its sampler raised. ``reason`` is for the user."""
+    """The study cannot continue because its sampler raised. ``reason`` is for the user."""
 
     study: str
     reason: str
@@ -297,8 +300,8 @@ class TrialWritten(Event):
     reason: str = ""
     #: The digest of the trial's draws after this event (``base.draws``), if its sampler runs in the
     #: objective's process. Empty if the digest is not known; then no draw may differ from an
-    #: accepted one. None if nothing is checked, as in ledgers of 0.2 and for trials that users
-    #: train.
+    #: accepted one. None if nothing is checked, as in ledgers of version 0.2, and for trials that
+    #: users train.
     draws_digest: str | None = None
 
 

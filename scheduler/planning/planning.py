@@ -1,13 +1,14 @@
 """The standing plan: when it is made again, and how the engine follows it.
 
 Theory of operation. The plan becomes *dirty* when its input changes: a trial began to wait or
-ended, a device joined or left, an estimate moved, or the wide part of a plan ended. A dirty plan is
-computed again when a slot is to be filled, but at most once in ``REPLAN_INTERVAL_PER_TRIAL``
-seconds times the number of trials, or in ``MAX_REPLAN_INTERVAL`` seconds if there are many. In
-between, new trials queue in order of arrival. A policy that orders the trials of all studies is
-also asked when a trial waits and no slot is free, because running trials may have to give way. The
-engine counts the epochs of width plans: each accepted wide epoch leaves one fewer, and after the
-last one the trial becomes narrow. If a policy fails, the last good plan stands.
+ended, a device joined or left, an estimate moved, or the wide part of a width plan ended. A dirty
+plan is computed again when a slot is to be filled, but at most once in
+``REPLAN_INTERVAL_PER_TRIAL`` seconds times the number of trials, or in ``MAX_REPLAN_INTERVAL``
+seconds if there are many. In between, new trials queue in order of arrival. A policy that orders
+the trials of all studies is also asked when a trial waits and no slot is free, because running
+trials may have to give way. The engine counts the epochs of width plans: each accepted wide epoch
+leaves one fewer, and after the last one the trial becomes narrow. If a policy fails, the last good
+plan stands.
 
 A user's policy is not part of the engine, so that a replay does not depend on it. Like a sampler it
 is asked (``AskPlan``), and its answer is an event. Until the answer arrives, slots are given by the

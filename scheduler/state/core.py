@@ -34,7 +34,7 @@ class Refused(Exception):
 
 
 class Unfit(Refused):
-    """The report does not fit its trial's accepted reports, so its attempt cannot go on.
+    """The report does not fit its trial's accepted reports, so its attempt cannot continue.
 
     The report belongs to other parameters, or follows a report that was lost.
     """

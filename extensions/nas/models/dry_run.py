@@ -78,7 +78,7 @@ class _Walk:
         return self.values[label]
 
     def part(self, label: str, values: Sequence[Any], make: Callable[[], Any], used: bool) -> Any:
-        if label not in self.candidates:  # one candidate, so nobody was asked
+        if label not in self.candidates:  # it has one candidate, so there was no choice
             return make()
         self._parts.append((label, values))
         try:

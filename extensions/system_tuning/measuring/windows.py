@@ -36,7 +36,7 @@ def interleave(own: SystemConfig, tried: Sequence[SystemConfig], steps: int) -> 
 
 
 def results(done: Sequence[StepWindow]) -> list[Window]:
-    """Return the result of each window of a candidate, once the epoch is over."""
+    """Return the result of each window of a candidate, once the epoch has ended."""
     windows = []
     for before, window, after in zip(done[::2], done[1::2], done[2::2], strict=False):
         assert window.config is not None
