@@ -35,6 +35,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nlargest
 from typing import Literal, NamedTuple
 
 from ..model.trial_group import Entry, Pull, TrialGroup
@@ -52,6 +53,8 @@ GROWTH = 1.1
 LOOK = 1
 #: The length of the look for a trial that has begun, as a part of its epochs so far.
 PATIENCE = 0.5
+#: The most paused trials that are compared for a free slot. A comparison takes some microseconds.
+COMPARED = 256
 #: A new trial is assumed to begin like one of the last ``NEWEST`` trials; ``SAMPLES`` of their
 #: first scores stand for all of them.
 NEWEST, SAMPLES = 32, 8
@@ -274,11 +277,9 @@ class FreezeThaw:
             return None
         highest, best_trial = NEGLIGIBLE / self._seconds(""), ""
         begin = False
-        for trial, coming in self.expected.items():
-            if trial in self.running:
-                continue
+        for trial in self._candidates():
             seconds, epoch = self._seconds(trial), len(self.curves[trial])
-            arm = Arm([coming], epoch, max(1, int(PATIENCE * epoch)))
+            arm = Arm([self.expected[trial]], epoch, max(1, int(PATIENCE * epoch)))
             rate = _index(arm, best, unit, highest * seconds)
             if rate > 0.0:
                 highest, best_trial = rate / seconds, trial
@@ -290,6 +291,16 @@ class FreezeThaw:
         if not best_trial:
             return None
         return self._enter(best_trial, len(self.curves[best_trial]) + 1, floor=False)
+
+    def _candidates(self) -> Sequence[str]:
+        """Return the paused trials to compare: at most ``COMPARED``, those expected to end best."""
+
+        def hope(trial: str) -> float:
+            last = self.expected[trial][-1]
+            return last.mean + last.deviation
+
+        paused = [trial for trial in self.expected if trial not in self.running]
+        return paused if len(paused) <= COMPARED else nlargest(COMPARED, paused, key=hope)
 
     def _to_the_end(self) -> Entry | None:
         """Return the remaining epochs of the trial with the best expected end as one entry.
@@ -380,7 +391,9 @@ class FreezeThaw:
             self.expected.pop(trial, None)
             usable = trial not in self.out and len(curve) < self.max_epochs
             if self.prior is not None and usable and all(map(math.isfinite, curve)):
-                self.expected[trial] = forecasts(curve, self.prior, self.max_epochs)
+                coming = forecasts(curve, self.prior, self.max_epochs)
+                if coming:
+                    self.expected[trial] = coming
 
 
 def _index(arm: Arm, best: float, unit: float, least: float) -> float:

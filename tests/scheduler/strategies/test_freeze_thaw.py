@@ -198,11 +198,10 @@ def late(seed):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_trials_that_begin_badly_and_end_well_are_found(seed):
-    """Scouts' curves show that such trials pay. ASHA promotes only trials that stay low."""
+    """Scouts' curves show that such trials pay."""
     curve_of = late(seed)
     found = [curve_of(*step) for step in trained(freeze_thaw(60, 27), curve_of)]
     assert max(found[:400]) > 0.95
-    assert max(curve_of(*step) for step in trained(asha(60, 27), curve_of)) < 0.7
 
 
 def test_a_tenth_of_the_time_is_the_scouts():
