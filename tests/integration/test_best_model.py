@@ -90,7 +90,7 @@ def test_a_model_comes_of_the_log_and_not_of_mutators_that_have_changed(site, mo
 
 def test_a_model_that_is_not_kept_is_refused_with_the_option_that_keeps_it(site):
     study = studied(Fitted, "kept", limits=Limits(keep_checkpoints=0))
-    with pytest.raises(UsageError, match=r"the best trials alone \(none\).*keep_checkpoints="):
+    with pytest.raises(UsageError, match=r"the best trials only \(none\).*keep_checkpoints="):
         nas.best_model(study)
     kept = studied(Fitted, "two", limits=Limits(keep_checkpoints=2))
     best = sorted(

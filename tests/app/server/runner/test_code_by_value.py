@@ -67,7 +67,7 @@ def test_code_is_in_the_store_when_its_study_is_accepted(runner, desk, store):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({}, "is not in this installation's store: run the script"),
+        ({}, "this installation's store does not have it: run the script"),
         (blobs(CONTENT + b"x"), "allowed is the SHA-256 of the code that is sent"),
         ({"blobs": {DIGEST: "no base64!"}}, "allowed is code in base64"),
         ({"blobs": {DIGEST: 7}}, "allowed is at most 32 MiB of code"),
