@@ -1,1 +1,1 @@
-"""Values: studies, trials, events, decisions, snapshots; which trials are best (Pareto)."""
+"""Values: studies, trials, events, decisions and snapshots; and the rule for the Pareto front."""

@@ -22,7 +22,7 @@ from .writing import Suggestion
 
 @value_class(frozen=True, slots=True)
 class Member:
-    """One process of an attempt. Its rank is its position in ``Segment.members``."""
+    """The slot of one process of an attempt. Its rank is its position in ``Segment.members``."""
 
     device: str
     slot: int
@@ -30,10 +30,10 @@ class Member:
 
 @value_class(frozen=True, slots=True)
 class Segment:
-    """Epochs ``first`` to ``first + n - 1`` (1-based) of a trial, run as one task per member.
+    """Epochs ``first`` to ``first + n - 1`` of a trial, run as one Celery task per member.
 
-    If ``widths`` is given, no epoch is run: steps of the trial are measured at these widths, in
-    this order (``profiling.costs.width_window``).
+    Epochs are numbered from 1. If ``widths`` is given, no epoch is run: the members measure steps
+    of the trial at these widths, in this order (``profiling.costs.width_window``).
     """
 
     trial: str
@@ -68,8 +68,8 @@ class Dispatch(Decision):
     """Send the segment to the queues of its members.
 
     Before a trainer trains, it must have the state whose hash is ``expect``. It takes that state
-    from the trainer ``holder``, or computes it by replaying epochs from one of ``parents`` or from
-    the start.
+    from the trainer ``holder``, or computes the state by replaying epochs from one of ``parents``
+    or from the start.
     """
 
     #: The id of the trial's study.
@@ -80,43 +80,45 @@ class Dispatch(Decision):
     params: Params
     #: The epochs to train, and the members that train them.
     segment: Segment
-    #: Number of shards each batch is cut into.
+    #: Number of shards that each batch is cut into.
     shards: int
     #: Durable states of the trial, newest first.
     parents: tuple[Parent, ...]
-    #: The accepted state hash at epoch ``segment.first - 1``; empty at the start.
+    #: The accepted hash of the state after epoch ``segment.first - 1``; empty at the start.
     expect: str
     #: The identity of the trainer that has this state in memory; empty if none is known.
     holder: str
     #: True if the segment ends at the trial's target.
     final: bool
-    #: The numeric signature of the trial so far, or else of the study; empty before the study's
-    #: first epoch.
+    #: The numeric signature of the trial's last accepted epoch. Before that epoch it is the study's
+    #: signature, which is empty until the study has its first epoch.
     signature: str = ""
-    #: Mean seconds until an attempt like this one is lost. This sets how often the state is made
-    #: durable.
+    #: Mean seconds until an attempt with this number of members is lost. The trainer makes the
+    #: state durable more often if this is short.
     mtbf: float = PRIOR
-    #: The epoch after which a forked trial begins, else 0. The state at that epoch, among
-    #: ``parents``, is another trial's.
+    #: The epoch after which a forked trial begins; 0 for any other trial. The state after that
+    #: epoch, among ``parents``, is that of another trial.
     origin: int = 0
-    #: The number of another trial, if the keys of the trial's random numbers hold it; None if they
-    #: hold the trial's own.
+    #: The number of the trial whose random numbers this trial draws; None if it draws its own. The
+    #: keys of random numbers hold this number.
     keys: int | None = None
     #: True if the segment's last epoch counts only once its state is in the store.
     durable: bool = False
     #: The system configuration that the segment runs with.
     system: SystemConfig = ()
-    #: The longest time for measuring widths, in epochs of the trial.
+    #: The longest time for measuring widths, as a number of the trial's epochs.
     width_epochs: float = 0.0
-    #: Epochs after which a copy of the state is kept in memory, for trials that begin there.
+    #: Epochs after which the trainer keeps a copy of the state in memory, for trials that begin
+    #: with that state.
     copies: tuple[int, ...] = ()
-    #: Time from which on the first epoch that ends closes the segment (the runner's clock); None if
-    #: no limit of the study is near.
+    #: Time (the runner's clock) from which on the segment closes with the next epoch that ends;
+    #: None if no limit of the study is near.
     until: float | None = None
-    #: Accepted draws of a sampler that runs in the objective's process. No attempt draws them
-    #: again.
+    #: Accepted draws of a sampler that runs in the objective's process. A new attempt gets these
+    #: values instead of drawing again.
     suggestions: tuple[Suggestion, ...] = ()
-    #: Values from extensions to their parts in the trainer, by extension name (``SegmentValues``).
+    #: Values that extensions send to their parts in the trainer, by extension name
+    #: (``SegmentValues``).
     ext: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -130,7 +132,10 @@ class Cut(Decision):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Revoke(Decision):
-    """Fence the attempt off: its later reports are stale, and its trainers stop."""
+    """Fence the attempt off: its later reports are refused, and its trainers stop.
+
+    ``ranks`` is the number of its members.
+    """
 
     trial: str
     fence: int
@@ -139,10 +144,10 @@ class Revoke(Decision):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Release(Decision):
-    """Tell devices that the trial will not run again, so that they may drop its state from memory.
+    """Let devices drop the trial's state from memory, because the trial will not run again.
 
-    If ``study`` is given, that study has ended, and devices may drop copies of states of all its
-    trials.
+    If ``study`` is given, that study has ended, and devices may drop their copies of the states of
+    all its trials.
     """
 
     trial: str
@@ -151,7 +156,7 @@ class Release(Decision):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Discard(Decision):
-    """Delete durable states that are not needed any more. Keep files that other states name."""
+    """Delete durable states that are not needed any more. Files that other states use are kept."""
 
     uris: tuple[str, ...]
 
@@ -160,11 +165,11 @@ class Discard(Decision):
 class Ask(Decision):
     """Ask the sampler for the configurations of ``n`` new trials.
 
-    ``index`` counts the asks of the study and seeds the sampler. ``enqueued`` are (partial)
-    configurations from the user; the sampler completes them first, in order. If ``fork`` is set,
-    the one configuration is an exploration of the configuration of the fork's source. If
-    ``resampled`` is set, no trial is new: each of these trials is the first of a configuration, and
-    all replicates of that configuration get other parameters.
+    ``index`` counts the asks of the study and seeds the sampler. ``enqueued`` are configurations
+    from the user, which may lack parameters; the sampler completes them first, in order. If
+    ``fork`` is set, the one configuration is made by changing the configuration of the fork's
+    source, as PBT explores. If ``resampled`` is set, no trial is new: it names the first trial of
+    each configuration whose replicates all get new parameters.
     """
 
     study: str
@@ -177,7 +182,7 @@ class Ask(Decision):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Finish(Decision):
-    """The study has ended with this ``status``: ``complete``, ``cancelled`` or ``failed``."""
+    """End the study with this ``status``: ``complete``, ``cancelled`` or ``failed``."""
 
     study: str
     status: str
@@ -187,7 +192,8 @@ class Finish(Decision):
 class AskPlan(Decision):
     """Ask a user's policy for plans, one for each snapshot.
 
-    Each snapshot comes with the id of its study; an empty id stands for all studies together.
+    Each snapshot comes with the id of its study. An empty id means that the snapshot has the trials
+    of all studies.
     """
 
     policy: str

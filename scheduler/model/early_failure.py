@@ -1,21 +1,23 @@
 """Early failure: a study fails or pauses after its first trials if all of them would fail alike.
 
 Theory of operation. Two mistakes of the user affect every trial: a metric that the code never
-reports, and an error that the code raises whatever the parameters are. They show in the first
-trials. Without an early end, the study would run, and fail, all of its trials before its user is
+reports, and an error that the code raises whatever the parameters are. Both show in the first
+trials. Without an early end, the study would run and fail all of its trials before its user is
 told.
 
-An error may also affect only a part of the space, such as ``heads=5`` if half of all choices are
-invalid, and by chance the first trials may lie in that part. So there must be evidence that all
+An error may also affect only a part of the search space, such as ``heads=5`` if half of all choices
+are invalid, and by chance the first trials may lie in that part. So there must be evidence that all
 trials would fail: the same exception in the same line, and no parameter that tells the failed
-trials from others that may pass. A parameter tells them apart if all failed trials have one value
-of it and the space has others, or if their values lie on one side of the middle of its range. If
-objectives draw, the range is the one that all failed trials drew from. If that is not known, trials
-with ``VARIED`` different numbers have to fail. If a trial fails before it drew anything, the code
-is at fault. The study continues until no parameter tells the trials apart any more, and then it
-fails. If a parameter still does after ``MOST`` trials, the study pauses and names that parameter:
-the user may correct the space, or let the study continue. People who watch the study are told of
-the pause at once, as they are of a failure.
+trials from trials that may pass. A parameter tells them apart if all failed trials have one value
+of the parameter and the space has further values, or if the values of the failed trials lie on one
+side of the middle of the parameter's range. If objectives draw their parameters, the range is the
+one that all failed trials drew from. If that range is not known, trials with ``VARIED`` different
+numbers have to fail. If a trial fails before it drew any parameter, the code is at fault.
+
+The study continues until no parameter tells the trials apart any more, and then it fails. If a
+parameter still does after ``MOST`` trials, the study pauses and names that parameter: the user may
+correct the space or resume the study. People who watch the study are notified of the pause at once,
+as they are of a failure.
 """
 
 from __future__ import annotations
@@ -30,22 +32,21 @@ from typing import Any
 from .study import Scalar, StudySpec
 from .trial import FINAL, Failure, Trial, TrialState
 
-#: Number of trials that ended without the study's metric, while no trial had it, at which the study
-#: fails.
+#: Number of trials without the study's metric at which the study fails, if no trial had the metric.
 METRIC_LIMIT = 3
-#: Number of trials that failed alike, although a parameter tells them from others, at which the
-#: study pauses.
+#: Number of trials that failed alike at which the study pauses, if a parameter tells them from
+#: trials that may pass.
 MOST = 12
 #: Number of different values that suffice as evidence for a numeric parameter of unknown range.
 VARIED = 6
-#: The most values that a message lists; if there are more, it gives their range.
+#: The most values that a message lists. For more values the message gives a bound.
 _NAMED = 3
 #: The distributions of a study's parameters, as JSON text by name.
 Space = Sequence[tuple[str, str]]
 #: Kinds of failures that have an exception and a line of the user's code.
 _RAISED = frozenset({"exception", "code"})
 _SHOWN = 300  # characters of the exception in the study's message
-#: Beginning of the message of a study that pauses because a part of its space fails.
+#: The start of the message of a study that pauses because a part of its space fails.
 _IN_PART = re.compile(r"the first \d+ trials failed alike, and ")
 
 
@@ -64,10 +65,11 @@ def missing_metric(spec: StudySpec, trials: Sequence[Trial]) -> str:
 def failing_alike(spec: StudySpec, trials: Sequence[Trial]) -> str:
     """Return the reason to fail the study for an error that every trial meets; empty if none.
 
-    The study fails when at least ``spec.fail_early`` trials have ended, all with the same exception
-    in the same line, and no trial has an accepted epoch or a value. A trial that began before the
-    first failure and is still at work may get further, so the study waits for it. With
-    ``spec.evidence``, the study fails only if no parameter tells the failed trials from others.
+    The study should fail when at least ``spec.fail_early`` trials have ended, all with the same
+    exception in the same line, and no trial has an accepted epoch or a value. A trial that was
+    dispatched before the first failure and still runs may get further, so the study waits for that
+    trial. With ``spec.evidence``, the study fails only if no parameter tells the failed trials from
+    trials that may pass.
     """
     ended = _alike(spec, trials)
     if not ended or (spec.evidence and _may_differ(spec, ended)):
@@ -84,8 +86,9 @@ def failing_alike(spec: StudySpec, trials: Sequence[Trial]) -> str:
 def failing_in_part(spec: StudySpec, trials: Sequence[Trial]) -> str:
     """Return the reason to pause the study for an error in a part of its space; empty if none.
 
-    The study should pause when ``MOST`` trials have failed as in ``failing_alike``, and a parameter
-    still tells them from others.
+    The study should pause when ``MOST`` trials have failed as ``failing_alike`` describes, or
+    ``spec.fail_early`` trials if that is more. Call this only if ``failing_alike`` gives no reason:
+    then a parameter still tells the failed trials from trials that may pass.
     """
     ended = _alike(spec, trials) if spec.evidence else ()
     if len(ended) < max(MOST, spec.fail_early):
@@ -104,7 +107,7 @@ def failing_in_part(spec: StudySpec, trials: Sequence[Trial]) -> str:
 
 
 def is_in_part(message: str) -> bool:
-    """Return True if ``message``, that of a study, was made by ``failing_in_part``."""
+    """Return True if ``message``, which a study has, was made by ``failing_in_part``."""
     return _IN_PART.match(message) is not None
 
 
@@ -113,11 +116,11 @@ def telling(
     passed: Sequence[Mapping[str, Scalar]] = (),
     space: Space | None = None,
 ) -> tuple[str, ...]:
-    """Describe how parameters of failed trials differ from others: *heads = 5*, *lr above 0.1*.
+    """Describe how parameters of failed trials differ: *heads = 5*, *lr above 0.1*.
 
-    The others are the trials that ``passed``. If none passed, they are the rest of ``space``. If
-    the distribution of a parameter is not known, the rest of the space is assumed to have other
-    values.
+    The failed trials are compared with the trials that ``passed``, or, if none passed, with the
+    rest of ``space``. If the distribution of a parameter is not known, the rest of the space is
+    assumed to have further values. The result is empty if no parameter differs.
     """
     names = [name for name in failed[0] if all(name in each for each in failed)] if failed else []
     attributes = {name: _attributes(text) for name, text in space or ()}
@@ -136,7 +139,7 @@ def telling(
 
 
 def _apart(values: Sequence[Scalar], others: Sequence[Scalar]) -> str:
-    """Say how ``values`` differ from all ``others``; empty if they do not."""
+    """Return words that tell ``values`` from all ``others``; empty if there are none."""
     kinds = {_key(value): value for value in values}
     if not others or kinds.keys() & {_key(value) for value in others}:
         return ""
@@ -151,9 +154,9 @@ def _apart(values: Sequence[Scalar], others: Sequence[Scalar]) -> str:
 
 
 def _attributes(text: str) -> Mapping[str, Any]:
-    """Return the attributes of a distribution; empty if it has none.
+    """Return the attributes of a distribution (JSON); empty if it has none.
 
-    A distribution that an objective reported may be any JSON text.
+    An objective may have reported any JSON text as a distribution.
     """
     body = json.loads(text)
     attributes = body.get("attributes") if isinstance(body, dict) else None
@@ -161,7 +164,10 @@ def _attributes(text: str) -> Mapping[str, Any]:
 
 
 def _one_sided(values: Sequence[Scalar], attributes: Mapping[str, Any]) -> str:
-    """Return the value, or the side of the range, that all ``values`` share; empty if none."""
+    """Return words for the value, or the side of the range, that all ``values`` have in common.
+
+    The result is empty if they have neither, or if the range has only this value.
+    """
     choices, bounds = attributes.get("choices"), [attributes.get("low"), attributes.get("high")]
     if len({_key(value) for value in values}) == 1:
         only = isinstance(choices, list) and len(choices) == 1
@@ -183,13 +189,13 @@ def _key(value: Scalar) -> tuple[bool, Scalar]:
 
 
 def _numbers(values: Sequence[Scalar]) -> list[float]:
-    """Return ``values`` if all are numbers; else nothing."""
+    """Return ``values`` if all of them are numbers; else an empty list."""
     numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
     return numbers if len(numbers) == len(values) else []
 
 
 def _may_differ(spec: StudySpec, ended: Sequence[Trial]) -> bool:
-    """Return True if the parameters of the failed trials leave room for trials that pass."""
+    """Return True if trials with other parameters than the failed ones may pass."""
     params = [dict(trial.params) for trial in ended]
     space = _space(spec, ended)
     if telling(params, space=space):
@@ -215,7 +221,10 @@ def _space(spec: StudySpec, ended: Sequence[Trial]) -> Space:
 
 
 def _alike(spec: StudySpec, trials: Sequence[Trial]) -> Sequence[Trial]:
-    """Return the ended trials if all failed alike and no running one may get further; else none."""
+    """Return the ended trials if all failed alike and no running trial may get further.
+
+    Otherwise the result is empty, as it is if fewer than ``spec.fail_early`` trials have ended.
+    """
     ended = [trial for trial in trials if trial.state in FINAL]
     if not spec.fail_early or len(ended) < spec.fail_early:
         return ()
@@ -237,7 +246,7 @@ def _any_older(ended: Sequence[Trial], trials: Sequence[Trial]) -> bool:
 def _raised(failure: Failure | None) -> tuple[str, str] | None:
     """Return the type of the exception and the line that raised it; None for other failures.
 
-    If no line of the user's code is known, the failure's message stands in its place.
+    If no line of the user's code is known, the failure's message takes the line's place.
     """
     if failure is None or failure.kind not in _RAISED:
         return None
@@ -255,7 +264,7 @@ def _line(failure: Failure) -> str:
 
 
 def _said(failure: Failure) -> str:
-    """Return the exception and its line, for the study's message."""
+    """Return the exception and its line as words for the study's message."""
     message = (
         failure.message if len(failure.message) <= _SHOWN else f"{failure.message[:_SHOWN]}..."
     )

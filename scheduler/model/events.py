@@ -1,8 +1,9 @@
-"""Events: what happened. They are the engine's only inputs, and the ledger keeps them as the truth.
+"""Events: records of what happened. They are the engine's only inputs, and the ledger keeps them.
 
 Every event carries ``at`` (seconds, the runner's clock) and ``cause``: the id of the decision that
-it answers, or empty if the event comes from outside. Events never change: all kinds, those of
-extensions too, are made by ``value_class``. A wrong event is refused when it is handled.
+the event answers, or empty if the event comes from outside. Events never change: all kinds,
+including those of extensions, are made by ``value_class``. The engine refuses an event that does
+not fit its state when it handles the event.
 """
 
 from __future__ import annotations
@@ -33,30 +34,29 @@ class Event:
 class PolicyChosen(Event):
     """The operator chose the policy that applies from now on.
 
-    It is an event so that a replay makes the same plans. With ``cross_study``, the policy orders
-    the trials of all studies, so that no shares apply. With the other flags, which are never taken
-    back, from now on
-
-    - ``fill_at_end``: free slots are given to trials once, at the end of an event. Without it, a
-      slot is given to a trial as soon as it becomes free, as in ledgers of version 0.2.
-    - ``keep_failed``: the newest state of a failed trial is kept until its study ends, since its
-      user may let the trial be tried again.
-    - ``keep_widths``: a trial whose window measured no second width keeps the width that the plan
-      has for it.
+    This is an event so that a replay makes the same plans. Events of older versions lack the last
+    three fields; once one of them is True, it stays so.
     """
 
+    #: The name of the policy.
     policy: str
+    #: True if the policy orders the trials of all studies, so that no shares apply.
     cross_study: bool = False
+    #: True if free slots are given to trials once, at the end of each event. If False, a slot is
+    #: given to a trial as soon as it becomes free, as in ledgers of 0.2.
     fill_at_end: bool = False
+    #: True if the newest state of a failed trial is kept until its study ends, since the user may
+    #: have the trial tried again.
     keep_failed: bool = False
+    #: True if a trial whose width window measured no second width keeps its planned width.
     keep_widths: bool = False
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class PricesChosen(Event):
-    """The operator's prices of a device-hour, by kind of device, apply from now on.
+    """The operator set the prices of a device-hour that apply from now on, by kind of device.
 
-    They are an event so that a replay computes the same amounts of money.
+    This is an event so that a replay computes the same amounts of money.
     """
 
     prices: tuple[tuple[str, float], ...]
@@ -64,7 +64,7 @@ class PricesChosen(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class LedgerRestored(Event):
-    """The ledger was restored from an older copy. Messages sent after that copy are unknown."""
+    """The ledger was restored from an older copy. Events after that copy are lost."""
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
@@ -76,9 +76,9 @@ class Planned(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class PolicyFailed(Event):
-    """The user's policy ``policy`` failed: it raised, took too long or returned no valid plan.
+    """The user's policy ``policy`` failed to give plans.
 
-    ``reason`` says which of these.
+    ``reason`` says whether it raised, took too long or returned no valid plan.
     """
 
     reason: str
@@ -89,7 +89,8 @@ class PolicyFailed(Event):
 class StudySubmitted(Event):
     """A study begins. Its ``enqueued`` configurations are tried before those of the sampler.
 
-    ``earlier`` are trials of other, ended studies, whose epochs the new trials may take over.
+    ``earlier`` are trials of studies that have ended. Trials of the new study may take over their
+    epochs.
     """
 
     study: StudySpec
@@ -104,11 +105,11 @@ class StudyCancelled(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class StudyPaused(Event):
-    """The study takes no new segment. Running ones are cut at the end of their epoch.
+    """The study sends no new segment. Its running segments are cut at the end of their epoch.
 
-    If ``lacks`` names extensions, the study pauses because they are missing. They are not called
-    for the study any more, and ``why`` explains this to people. Such a pause is separate from a
-    pause by the user.
+    If ``lacks`` names extensions, the study pauses because they are missing or broken. They are not
+    called for the study any more, and ``why`` is the reason, for users. Such a pause is independent
+    of a pause by the user.
     """
 
     study: str
@@ -118,7 +119,7 @@ class StudyPaused(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class StudyResumed(Event):
-    """The study continues after a pause, or no longer lacks the extensions that were ``found``."""
+    """The user resumed the study; or, if ``found`` has names, it lacks these extensions no more."""
 
     study: str
     found: tuple[str, ...] = ()
@@ -126,7 +127,10 @@ class StudyResumed(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Unread(Event):
-    """An event of an extension that is not loaded. It is kept until the extension is loaded."""
+    """An event of an extension that is not loaded; the ledger keeps the event for that extension.
+
+    ``kind`` is the kind of the event, and ``study`` the study that it is about, if any.
+    """
 
     kind: str
     extension: str
@@ -135,7 +139,7 @@ class Unread(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class StudyWeighed(Event):
-    """The user changed the study's ``weight`` and ``priority`` in sharing devices."""
+    """The user changed the ``weight`` and ``priority`` by which the study shares devices."""
 
     study: str
     weight: float
@@ -146,8 +150,9 @@ class StudyWeighed(Event):
 class StudyExtended(Event):
     """The study gets more trials. ``study`` is its specification from now on.
 
-    For an ended study, ``past`` holds its record, since the engine has forgotten it, and
-    ``earlier`` and ``enqueued`` are as in ``StudySubmitted``. For any other study ``past`` is None.
+    The engine has forgotten a study that has ended: then ``past`` holds the study as the ledger
+    knows it, and ``earlier`` and ``enqueued`` are as in ``StudySubmitted``. For any other study
+    ``past`` is None.
     """
 
     study: StudySpec
@@ -158,7 +163,10 @@ class StudyExtended(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class StudyStopped(Event):
-    """The study starts no more trials. Trials at work run to their end."""
+    """The study starts no more trials.
+
+    Waiting trials that have not begun are cancelled. The other trials run to their end.
+    """
 
     study: str
 
@@ -167,9 +175,9 @@ class StudyStopped(Event):
 class CallbacksCalled(Event):
     """A script has called its callbacks for the ended trials ``trials``.
 
-    From the first such event on, a slot that a trial frees is given to a new trial only after the
-    callbacks for the ended trial were called, so a callback that stops the study is in time. With
-    ``over``, the script calls no callbacks any more, and the study continues without them.
+    From the first such event on, each ended trial keeps one new trial from starting until the
+    callbacks for the ended trial were called, so that a callback can stop the study in time. If
+    ``over`` is True, the script calls no more callbacks, and the study continues without them.
     """
 
     study: str
@@ -179,18 +187,20 @@ class CallbacksCalled(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class StudyReopened(Event):
-    """An ended study is open again for its user. ``past`` is as in ``StudyExtended``.
+    """A study that has ended is reopened, so that its user can change single trials.
 
-    If ``status`` says that the study stays ended, the engine forgets it again after the next event
-    about it.
+    ``past`` is as in ``StudyExtended``. If ``status`` is one of ``OVER``, the study remains ended,
+    and the engine forgets it again after the next event about it.
     """
 
     study: StudySpec
     past: FinishedStudy
-    #: The study's status; ``running`` if it continues, as all did in ledgers of format 11.
+    #: The study's status. It is ``running`` if the study continues, as every reopened study did in
+    #: ledgers of format 11.
     status: str = "running"
-    #: Time at which the study ended (seconds), and its message.
+    #: When the study ended (seconds, the runner's clock).
     finished_at: float | None = None
+    #: The study's message.
     message: str = ""
 
 
@@ -212,7 +222,7 @@ class StudyWritten(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class StudyFailed(Event):
-    """The study cannot continue because its sampler raised. ``reason`` is for the user."""
+    """The study failed because its sampler raised. ``reason`` is for the user."""
 
     study: str
     reason: str
@@ -220,7 +230,7 @@ class StudyFailed(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class StudyImported(Event):
-    """A finished study was imported from an export. None of its trials runs, now or later."""
+    """A study that has ended was imported from an export. Its trials never run here."""
 
     record: StudyRecord
     trials: tuple[FinishedTrial, ...]
@@ -231,7 +241,7 @@ class StudyImported(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class TrialEnqueued(Event):
-    """The user wants this configuration tried next. The sampler fills in missing parameters."""
+    """The user enqueued a configuration to try next. The sampler fills in missing parameters."""
 
     study: str
     params: Params
@@ -261,17 +271,18 @@ class TrialTold(Event):
 class TrialAdded(Event):
     """A trial was added that no strategy asked for.
 
-    Its user trains it (``running``), wants it to be run next (``waiting``), or adds its result.
+    Its user trains the trial (``running``), wants it to run next (``waiting``), or adds a trial
+    that has ended, with its result (any other state).
     """
 
-    #: The id that the trial gets: it has the next number of its study.
+    #: The id of the new trial, which has the next number of its study.
     trial: str
     #: One of ``scheduler.model.writing.STATES``.
     state: str
     #: The values of the trial; empty if it has no result.
     values: tuple[float, ...] = ()
     writing: Writing = NOTHING
-    #: Time at which the trial began, and time at which it ended (seconds); None if it did not.
+    #: When the trial began and when it ended (seconds); None if that did not happen.
     started: float | None = None
     ended: float | None = None
     #: The objective's call that added the trial. A repeated call adds nothing.
@@ -280,10 +291,10 @@ class TrialAdded(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class TrialWritten(Event):
-    """The trial's objective, or its user, wrote something to a trial.
+    """The trial's objective, or its user, wrote parameters, values or attributes to a trial.
 
-    If ``state`` is given, the user moves the trial: ``running`` takes a waiting trial, the other
-    states end the trial.
+    If ``state`` is given, the user also changes the trial's state: ``running`` means that the user
+    takes a waiting trial, and the other states end the trial.
     """
 
     trial: str
@@ -299,25 +310,26 @@ class TrialWritten(Event):
     #: Reason why the trial failed, for its user.
     reason: str = ""
     #: The digest of the trial's draws after this event (``base.draws``), if its sampler runs in the
-    #: objective's process. Empty if the digest is not known; then no draw may differ from an
-    #: accepted one. None if nothing is checked, as in ledgers of version 0.2, and for trials that
-    #: users train.
+    #: objective's process. If empty, the digest is not known, and the event is refused only if a
+    #: draw differs from an accepted draw. If None, draws are not checked, as in ledgers of 0.2 and
+    #: for trials that users train.
     draws_digest: str | None = None
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class StudyClosed(Event):
-    """The user asks for no more trials. Trials without a result are cancelled."""
+    """The user wants no more trials. Trials without a result are cancelled."""
 
     study: str
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Proposed(Event):
-    """The sampler's answer to ``Ask``: configurations in order, fewer than asked when exhausted.
+    """The sampler answered ``Ask`` with configurations, in order.
 
-    ``notes`` holds the sampler's own data for each configuration (JSON); it is empty if the sampler
-    keeps none.
+    If ``exhausted``, the sampler has no further configurations, and there may be fewer than asked
+    for. ``notes`` holds the sampler's own data for each configuration (JSON); it is empty if the
+    sampler keeps none.
     """
 
     study: str
@@ -339,7 +351,7 @@ class Suggested(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class DeviceJoined(Event):
-    """A worker serves ``device``. A new ``incarnation`` is a new process, without any states."""
+    """A worker serves ``device``. A new ``incarnation`` is a new process without any state."""
 
     device: Device
     incarnation: str
@@ -347,7 +359,7 @@ class DeviceJoined(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class DeviceDraining(Event):
-    """The device takes no new segment. Running ones are cut at the end of their epoch."""
+    """The device takes no new segment. Its running segments are cut at the end of their epoch."""
 
     device: str
 
@@ -363,7 +375,7 @@ class DevicesTakenOut(Event):
     """The operator drains devices. They take no new segment until they are given back.
 
     Running segments are cut at the end of their epoch. A segment that still runs at ``deadline``
-    (seconds, the runner's clock) is revoked. If ``deadline`` is None, an epoch may take any time.
+    (seconds, the runner's clock) is revoked. If ``deadline`` is None, no segment is revoked.
     """
 
     devices: tuple[str, ...]
@@ -389,7 +401,7 @@ class EpochReported(Event):
     epoch: Whole
     #: The metrics that the training code reported.
     metrics: Metrics
-    #: A hash of model, optimiser and schedule.
+    #: The hash of the state after the epoch: model, optimiser and schedule.
     state_hash: str
     #: The numeric signature under which the epoch was computed.
     signature: str
@@ -397,9 +409,9 @@ class EpochReported(Event):
     seconds: Amount
     #: True if the segment ends with this epoch.
     closes: bool
-    #: The identity of the trainer that has this state in memory.
+    #: The identity of the trainer that has this state in memory; empty if none has.
     holder: str = ""
-    #: Address of the state in the store; empty if it is not there yet.
+    #: The state's address in the store; empty if the state is not there yet.
     uri: str = ""
     #: Seconds between the claim of the task and this report, by the worker's clock; 0 if unknown.
     claimed: Amount = 0.0
@@ -407,45 +419,44 @@ class EpochReported(Event):
     memory: Natural = 0
     #: The trial's part of the energy that its devices used for the epoch; None if not measured.
     joules: Amount | None = None
-    #: Number of trials trained in the same steps, this one included; 0 if it cannot be trained with
-    #: others.
+    #: Size of the fused group that trained the epoch, 1 for the trial alone; 0 if the trial cannot
+    #: be fused with others.
     together: Natural = 1
-    #: Number of readers that shared the epoch's batches. If ``together`` is 0: the number of trials
-    #: of the lane for which the batches were read once, this one included, or 0 if each trial reads
-    #: for itself or sharing gains nothing. Otherwise 2 if other trainers of the node have read some
-    #: of the batches.
+    #: Number of trials that shared the epoch's batches, each of which was read once for all. If
+    #: ``together`` is 0, the number counts the trials of the lane, this trial included, and is 0 if
+    #: sharing would gain nothing. Else it is 2 if another trainer of the node has read some of the
+    #: batches, and 0 if not.
     readers: Natural = 0
-    #: Seconds that the epoch would have taken alone, if it included work for other trials; 0 stands
-    #: for ``seconds``.
+    #: Seconds that the epoch would have taken if the trial had been alone in its lane; 0 if that is
+    #: ``seconds``.
     alone: Amount = 0.0
-    #: Pairs (size of a fused group, seconds of an epoch in the group divided by seconds alone), as
-    #: the trainer expects them; empty if it expects nothing.
+    #: Speeds that the trainer expects of fused groups: (size of the group, seconds of an epoch in
+    #: the group divided by its seconds alone). Empty if the trainer expects nothing.
     company: tuple[tuple[Several, Positive], ...] = ()
-    #: The digest of the draws under which an objective reports (``base.draws``); None if its
+    #: The digest of the objective's draws when it reported the epoch (``base.draws``). None if its
     #: sampler runs in another process, or if an older worker does not report it.
     draws_digest: str | None = None
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class WidthsMeasured(Event):
-    """An attempt measured steps of its trial at several widths. The attempt ends with this event.
-
-    ``seconds`` are pairs (width, seconds per step) in the order of measuring, and ``steps`` is the
-    number of steps in an epoch. ``meeting`` is the time (seconds) that the members took to meet; if
-    ``met`` is False, they waited that long in vain (0: they had not started to wait).
-    """
+    """An attempt measured steps of its trial at several widths. It ends with this event."""
 
     trial: str
     fence: Whole
+    #: (width, seconds per step), in the order of measuring.
     seconds: tuple[tuple[Whole, Positive], ...]
+    #: The number of steps in an epoch.
     steps: Whole
+    #: Seconds that the members waited to meet; 0 if they had not started to wait.
     meeting: Amount = 0.0
+    #: True if the members met.
     met: bool = False
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Durable(Event):
-    """The state after ``epoch`` is in the store under ``uri``, complete and synced."""
+    """The state after ``epoch`` is in the store at ``uri``, complete and synced to disk."""
 
     trial: str
     epoch: Natural
@@ -465,7 +476,7 @@ class Undurable(Event):
 class Replayed(Event):
     """An attempt computes the accepted epochs ``first`` to ``last`` again, for ``reason``.
 
-    The event changes nothing but counts; the ledger keeps it for the trial's story.
+    The engine only counts these epochs. Readers show the event in the trial's story.
     """
 
     trial: str
@@ -477,9 +488,9 @@ class Replayed(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Remarked(Event):
-    """An attempt lacks something that its user expects it to have; ``text`` describes it.
+    """An attempt told its user something that may be unexpected; ``text`` has the words.
 
-    The event changes nothing; the ledger keeps it for the trial's story.
+    The engine changes nothing. Readers show the event in the trial's story.
     """
 
     trial: str
@@ -505,26 +516,27 @@ class TrialReturned(Event):
     pruned: bool = False
     #: Parameters that the user enqueued and the objective never asked for.
     unasked: tuple[str, ...] = ()
-    #: Number of processes that the objective had started and that still ran after it returned.
+    #: Number of processes started by the objective that were still running after it returned.
     left: Natural = 0
     #: The digest of the trial's draws; see ``EpochReported.draws_digest``.
     draws_digest: str | None = None
-    #: Number of epochs that the objective has reported in all; 0 if not known. The value comes
-    #: after them.
+    #: Number of epochs that the objective has reported in all, so that a lost report is noticed; 0
+    #: if not known.
     reported: Natural = 0
-    #: Number of the attempt's messages with writings (``TrialWritten.number``); 0 if not known.
+    #: Number of messages with writings that the attempt has sent (``TrialWritten.number``); 0 if
+    #: not known.
     writings: Natural = 0
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class AttemptFailed(Event):
-    """The user's code failed. ``kind`` is one of ``scheduler.model.retry.KINDS``."""
+    """The attempt ended because the user's code failed."""
 
     #: The trial's id.
     trial: str
     #: The fence of the attempt that reports.
     fence: Whole
-    #: Kind of the failure.
+    #: Kind of the failure: one of ``scheduler.model.retry.KINDS``.
     kind: str
     #: Explanation of the failure, for the user.
     message: str
@@ -548,12 +560,12 @@ class AttemptLost(Event):
     refused: bool = False
     #: Ranks of the members that caused the loss; empty if not known.
     ranks: tuple[Natural, ...] = ()
-    #: The numeric signature of a member whose signature differs; empty if none does.
+    #: The numeric signature of a member that may not compute for the study; empty if all may.
     signature: str = ""
-    #: The numeric signature under which the attempt should be computed.
+    #: The numeric signature under which the attempt should have been computed.
     expected: str = ""
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Tick(Event):
-    """Time passed. The event is sent only while something waits for it (``Engine.wake_at``)."""
+    """Time passed. The event is sent only when the engine asked for it (``Engine.wake_at``)."""

@@ -1,10 +1,10 @@
-"""Ended studies, in the form in which events bring them to the engine.
+"""Studies that have ended, in the form in which events bring them to the engine.
 
-A study that another ledger ran to its end arrives in one event, as ``FinishedTrial`` values. The
-engine keeps only the id and the name, so that no other study takes them, and passes the rest on to
-the ledger's readers. A study that ended in this ledger and is extended continues from the ledger's
-record of it (``FinishedStudy``). A study with a data token may take over epochs of ``EarlierTrial``
-values.
+A study that ran to its end under another ledger is imported by one event, as ``FinishedTrial``
+values. The engine keeps only the id and the name, so that no other study takes them, and passes the
+rest on to the ledger's readers. A study that ended in this ledger and is extended or reopened
+continues from the ledger's record of it (``FinishedStudy``). Trials of a study with a data token
+may take over epochs of earlier studies (``EarlierTrial``).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class FinishedTrial:
     params: Params
     #: The last accepted epoch.
     epoch: int
-    #: The epoch that it was to reach.
+    #: The epoch that it was to reach (its target).
     target: int
     #: The study's metric at the end; None if it had none.
     value: float | None
-    #: Members of its last segment.
+    #: The members of its last segment.
     members: tuple[Member, ...]
     #: Time at which it was proposed (seconds).
     created_at: float
@@ -45,17 +45,18 @@ class FinishedTrial:
     failure: Failure | None = None
     #: Distributions (Optuna's JSON) of the parameters drawn while the objective ran, by name.
     drawn: tuple[tuple[str, str], ...] = ()
-    #: Writings of its objective and its users (JSON, an update of ``tasks.objectives.history``).
+    #: Parameters, values and attributes that its objective and its users wrote (JSON, an update of
+    #: ``tasks.objectives.history``).
     written: str = ""
     #: The accepted epochs.
     epochs: tuple[AcceptedEpoch, ...] = ()
-    #: The trial's states in its store, each with the time when it was written (seconds).
+    #: The trial's durable states, each with the time when it was written (seconds).
     durables: tuple[tuple[Parent, float], ...] = ()
     #: The values of the study's other objectives.
     further: tuple[float, ...] = ()
     #: The amount by which the trial violates each constraint; 0 or less if the constraint holds.
     constraints: Metrics = ()
-    #: State that a forked trial continued from; None for any other trial.
+    #: The state from which a forked trial continued; None for any other trial.
     origin: Origin | None = None
     #: Time at which the newest attempt was dispatched (seconds); None if there was none, or it is
     #: not known.
@@ -85,14 +86,14 @@ class FinishedTrial:
 
 @dataclass(slots=True)
 class PastTrial(Trial):
-    """A trial of an ended study of this ledger, with the known results of its epochs."""
+    """A trial of a study of this ledger that has ended, with the known results of its epochs."""
 
     #: The reported metrics, by epoch; empty if nothing needs them.
     reports: dict[int, Metrics] = field(default_factory=dict)
     #: The trials from which this trial took over epochs, by epoch.
     taken: dict[int, str] = field(default_factory=dict)
-    #: The trainers of the trial's epochs, each under the first epoch that it trained in a row.
-    #: Ledgers leave it empty.
+    #: The trainers of the trial's epochs. Each trainer is listed under the first of the consecutive
+    #: epochs that it trained. A record from a ledger lists none.
     holders: dict[int, str] = field(default_factory=dict)
 
     @classmethod
@@ -106,7 +107,7 @@ class PastTrial(Trial):
         )
 
     def record(self) -> Trial:
-        """Return a changeable copy of the trial's record, since events must not change."""
+        """Return a copy of the trial's record that may be changed, as the event must not be."""
         own = {each.name: getattr(self, each.name) for each in fields(Trial)}
         own |= {"values": dict(self.values), "hashes": dict(self.hashes), "story": []}
         return Trial(**own)
@@ -114,10 +115,10 @@ class PastTrial(Trial):
 
 @dataclass(frozen=True, slots=True)
 class FinishedStudy:
-    """An ended study of this ledger.
+    """A study of this ledger that has ended.
 
-    ``created_at`` is the time at which it was created (seconds); ``trials`` are in the order of
-    their numbers.
+    ``created_at`` is the time of its submission (seconds, the runner's clock), and ``trials`` are
+    in the order of their numbers.
     """
 
     created_at: float
@@ -127,14 +128,15 @@ class FinishedStudy:
 
 @dataclass(frozen=True, slots=True)
 class EarlierTrial:
-    """A trial of an ended study, whose epochs trials of other studies may take over.
+    """A trial of a study that has ended. Trials of other studies may take over its epochs.
 
-    The fields have the same names and meanings as those of ``PastTrial``.
+    The fields have the same meanings as the fields of ``PastTrial`` with these names.
     """
 
     id: str
     params: Params
-    #: Number of the trial among the replicates of its configuration; None if trials share no keys.
+    #: The trial's replicate number (``study.replicate_of``); None if the keys of its random numbers
+    #: hold its own number.
     replicate: int | None
     signature: str
     trained_with: SystemConfig

@@ -1,7 +1,7 @@
 """The Pareto front: the results that no other result dominates.
 
-One result dominates another if it is nowhere worse and somewhere better (Deb et al. 2002, section
-III). With one objective, the front is the best value and all values equal to it.
+A result dominates another result if it is worse in no objective and better in at least one (Deb et
+al. 2002, section III). With one objective, the front is the best value and all values equal to it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Sequence
 def front(scores: Sequence[Sequence[float]]) -> list[int]:
     """Return the indices of the rows of ``scores`` that no other row dominates, in order.
 
-    A row holds one score per objective; larger is better.
+    A row holds one score for each objective; larger is better.
 
     >>> front([(1.0, 5.0), (2.0, 4.0), (1.0, 4.0), (2.0, 4.0)])
     [0, 1, 3]
     """
     indices: list[int] = []
-    # In falling order only an earlier row can dominate a later one.
+    # In descending order a row can be dominated only by an earlier row.
     for index in sorted(range(len(scores)), key=lambda index: tuple(scores[index]), reverse=True):
         if not any(_dominates(scores[other], scores[index]) for other in indices):
             indices.append(index)

@@ -1,14 +1,15 @@
 """Rules for retrying a trial, given its failure and the number of failures in a row.
 
-Failures of the user's own code (an exception, NaN, a missing metric) repeat exactly in an exact
-trial, so a trial is retried after them only as often as the study says. A process that died may
-have been unlucky (the kernel's out-of-memory killer, an operator), so deaths have a limit of their
-own. A loss is the infrastructure's fault; its limit only prevents endless loops.
+Failures of the user's own code (an exception, NaN, a missing metric) repeat exactly if the trial's
+bits are reproducible. So a trial is retried after them only as often as the study says
+(``StudySpec.retries``). The death of a trainer process may have had a cause outside the trial (the
+kernel's out-of-memory killer, an operator), so deaths have limits of their own. The loss of an
+attempt is the infrastructure's fault; the limit of losses only prevents endless loops.
 """
 
 from __future__ import annotations
 
-#: Failure kinds that a worker may report, and what each means.
+#: Kinds of failures that a worker may report, each with its meaning.
 KINDS = {
     "exception": "the training code raised",
     "nan": "the study's metric is NaN or infinite",
@@ -27,23 +28,26 @@ KINDS = {
     "timeout": "an epoch took longer than the study's epoch_timeout",
 }
 
-#: Failures that every trial would meet. The first report of one ends the study.
+#: Kinds of failures that every trial of the study would meet. The first one ends the study.
 ENDS_STUDY = frozenset({"inexact", "checkpoint"})
 
-#: Number of attempts in a row without an accepted epoch after which a trial fails.
+#: Number of attempts in a row without an accepted epoch at which a trial fails, if its process died
+#: by a fault of its own code.
 CRASH_LIMIT = 4
+#: The same if its process was killed from outside (signal 9).
 KILL_LIMIT = 10
+#: The same if its attempts were lost.
 LOSS_LIMIT = 50
 
 
 def retry_failure(kind: str, message: str, failures: int, retries: int) -> bool:
     """Return True if a trial whose code failed ``failures`` times in a row is tried again."""
     if kind == "died":
-        # SIGKILL comes from outside (operator, out-of-memory killer), other signals from the code.
+        # SIGKILL comes from outside (an operator, the kernel). Other signals are the code's fault.
         return failures < (KILL_LIMIT if "signal 9" in message else CRASH_LIMIT)
     return failures <= retries
 
 
 def retry_loss(losses: int) -> bool:
-    """Return True if a trial lost ``losses`` times in a row is tried again."""
+    """Return True if a trial whose attempts were lost ``losses`` times in a row is tried again."""
     return losses < LOSS_LIMIT

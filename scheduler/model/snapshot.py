@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from ...profiling.costs.throughput import Shape
 
-#: Seconds for which a user's policy that failed is not asked again.
+#: Seconds for which a user's policy is not asked again after it has failed.
 POLICY_BACKOFF = 60.0
 
 
 class WidthPlan(NamedTuple):
-    """A width plan: ``epochs`` epochs on ``wide`` devices, and the rest on ``narrow`` ones.
+    """A width plan: the next ``epochs`` epochs run on ``wide`` devices, later ones on ``narrow``.
 
-    With ``epochs`` 0, all epochs run on ``narrow`` devices.
+    If ``epochs`` is 0, all epochs run on ``narrow`` devices.
     """
 
     narrow: int
@@ -27,7 +27,7 @@ class WidthPlan(NamedTuple):
 class WindowPlan(NamedTuple):
     """A width window: ``widths`` to measure in order, in at most the time of ``epochs`` epochs.
 
-    ``lasts`` is True if the window continues even when other trials wait for its devices.
+    ``lasts``: True if the window continues even when other trials wait for its devices.
     """
 
     widths: tuple[int, ...]
@@ -44,76 +44,81 @@ def steady(width: int) -> WidthPlan:
 class Candidate:
     """A trial that waits or runs, as a policy sees it.
 
-    Costs that were not measured are estimated in several ways: ``level`` and ``shape`` are
-    cautious, ``likely`` is less so, and ``hope`` is optimistic.
+    ``level`` and ``shape`` are cautious estimates of costs: they promise only sure gains of wider
+    widths. ``likely`` and ``hope`` are estimates of the same form as ``shape``: the first is less
+    cautious, the second is optimistic.
     """
 
     #: The trial's id.
     trial: str
     #: The id of its study.
     study: str
-    #: The number of its accepted epochs.
+    #: The last accepted epoch.
     epoch: int
-    #: The epoch that it is to reach.
+    #: The epoch that it is to reach; at least ``epoch + 1``.
     target: int
     #: Time at which it last began to wait (the runner's clock).
     since: float
-    #: Expected seconds of one of its epochs; None if nothing of its study was measured.
+    #: Expected seconds of one of its epochs: at its last width, or on one device before its first
+    #: segment. None if no epoch of its study was measured.
     epoch_seconds: float | None = None
     #: The number of devices it runs or last ran on; 0 before its first segment.
     width: int = 0
     #: The most devices it may run on.
     widest: int = 1
-    #: Pairs (width, seconds per epoch), as measured in its study.
+    #: (width, seconds per epoch), as measured in its study.
     speeds: tuple[tuple[int, float], ...] = ()
-    #: Seconds per epoch on one device; None if unknown.
+    #: Expected seconds per epoch on one device; None if no epoch of its study was measured.
     level: float | None = None
-    #: The relative seconds of an epoch, for every width that it may have.
+    #: (width, expected seconds of an epoch divided by those on one device), for every width that
+    #: the trial may have.
     shape: Shape = ((1, 1.0),)
     #: The standard deviation of the logarithm of ``level``.
     deviation: float = 0.0
-    #: Expected seconds until its current epoch ends.
+    #: Expected seconds until its current epoch ends; 0 if it does not run, or if that is not known.
     boundary: float = 0.0
-    #: Its width plan under the standing plan.
+    #: Its width plan under the standing plan; None if it has none.
     course: WidthPlan | None = None
-    #: Promotion probability, from 0 to 1; 1 if its study has no rungs
-    #: (``scheduler.strategies.promotion``).
+    #: The promotion probability, from 0 to 1 (``scheduler.strategies.promotion``); 1 if its
+    #: strategy promotes no trials.
     promise: float = 1.0
     #: The optimistic estimate of ``shape``.
     hope: Shape = ()
-    #: The estimate that also has gains at widths at which nothing of its study was measured.
+    #: The estimate of ``shape`` that also expects gains at widths at which no trial of its study
+    #: was measured.
     likely: Shape = ()
-    #: The widths at which it was measured itself.
+    #: The widths at which the trial itself was measured.
     measured: tuple[int, ...] = ()
-    #: The widest width of its last window; 0 before the first.
+    #: The widest width of its last width window, without those that ``cut_windows`` counts; 0
+    #: before the first.
     window: int = 0
-    #: The number of its windows that were cut before they had measured two widths.
+    #: The number of its width windows that were cut before they had measured two widths.
     cut_windows: int = 0
     #: The number of epochs that its study is expected to train from now on.
     ahead: int = 0
-    #: True if its devices only measure widths, and none of its epochs is at work there.
+    #: True if it runs a width window now, which trains none of its epochs.
     measuring: bool = False
-    #: True if widths of its study can be measured in windows.
+    #: True if its study may have further width windows.
     measurable: bool = True
     #: Time at which its study was submitted (the runner's clock). This and the fields below have
     #: their defaults unless the policy orders the trials of all studies.
     arrived: float = 0.0
-    #: Its study's priority. The highest goes first.
+    #: Its study's priority. The highest priority goes first.
     priority: int = 0
-    #: Time at which its study should have ended (the runner's clock).
+    #: Time by which its study should have ended (the runner's clock).
     deadline: float = math.inf
-    #: Time it has waited for a slot since it was entered (seconds).
+    #: Seconds that it has waited for a slot since it last got a target.
     waited: float = 0.0
     #: The device time of its accepted epochs (device-seconds).
     service: float = 0.0
     #: True if it can continue from its current epoch on any device.
     movable: bool = True
-    #: True if it runs, but has no turns in its lane for now. ``waited`` grows meanwhile.
+    #: True if it has a seat in a lane but no turns there for now. ``waited`` includes this time.
     suspended: bool = False
 
     @property
     def seconds(self) -> float | None:
-        """Expected seconds of work up to its target; None if nothing was measured."""
+        """Expected seconds of training up to its target; None if ``epoch_seconds`` is None."""
         if self.epoch_seconds is None:
             return None
         return self.epoch_seconds * (self.target - self.epoch)
@@ -124,21 +129,23 @@ class Snapshot:
     """The trials and devices that a policy plans.
 
     Trials are in order of arrival. Trials that arrived at the same moment are in the order of the
-    previous plan, so that a stable sort keeps that order. A policy that wants another order among
-    them must sort by a key of its own.
+    previous plan, so that a stable sort keeps that order. If a policy is to order these trials
+    differently, it must sort by a key that tells them apart.
     """
 
     #: The time of the snapshot (the runner's clock).
     at: float
     #: Trials that wait, in order of arrival.
     waiting: tuple[Candidate, ...]
-    #: The number of free slots.
+    #: The number of free slots that these trials may have.
     free_slots: int
     #: Trials that run, in order of arrival.
     running: tuple[Candidate, ...] = ()
-    #: The number of devices with only free slots; below 0 if a study holds more than its share.
+    #: The number of devices whose slots are all free, less one for each trial that shares a device
+    #: with an earlier trial. If studies have shares: the study's share less the devices that it
+    #: holds, which is below 0 if it holds more than its share.
     free_devices: int = 0
-    #: The number of devices that may be used in all.
+    #: The number of usable devices; if studies have shares, the study's share of them.
     devices: int = 0
     #: The cost of changing a trial's width (seconds).
     resize: float = 0.0
@@ -146,44 +153,45 @@ class Snapshot:
     rule: str = ""
     #: ``Plan.deadline`` of the standing plan (the runner's clock).
     deadline: float = 0.0
-    #: True if later work depends on the results of these trials (rungs, intervals of ``pbt``).
+    #: True if the strategies of all these trials decide by their results which trials are trained
+    #: further (rungs, intervals of ``pbt``).
     staged: bool = False
-    #: The number of ``running`` trials that share the lane of another trial, so that they have no
-    #: slot of their own.
+    #: The number of ``running`` trials whose lane already had a resident, so that they take no lane
+    #: of their own.
     beside: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A policy's answer: the order in which trials get slots, and the devices each trial uses.
+    """A policy's answer: the order in which trials get slots, and the width of each trial.
 
-    A trial with a width plan (``courses``) starts on its wide or on its narrow number of devices,
-    and on no number in between. The plan is made again when the wide part of a width plan ends.
+    A trial with a width plan (``courses``) starts at its wide or its narrow width, and at no width
+    in between. A new plan is made when the wide part of a width plan ends.
     """
 
     #: The ids of all waiting trials, in the order in which they get slots that become free.
     order: tuple[str, ...] = ()
-    #: The number of devices that a trial uses from its next epoch on, by the trial's id. A trial
-    #: that is absent uses 1 device. If fewer devices are free, the trial gets these.
+    #: The number of devices that a trial uses from its next epoch on, by the trial's id; 1 for a
+    #: trial that is absent. If fewer devices are free, the trial gets the free ones.
     widths: dict[str, int] = field(default_factory=dict)
-    #: True to keep slots that become free for the first waiting trial until it can have its narrow
-    #: width.
+    #: True if slots that become free are kept for the first waiting trial until it can have its
+    #: narrow width.
     patient: bool = False
-    #: Width plans, by trial.
+    #: Width plans, by the trial's id.
     courses: dict[str, WidthPlan] = field(default_factory=dict)
     #: The widths to measure before a trial's next epoch, by the trial's id. If too few devices are
     #: free at that time, fewer widths or none are measured.
     windows: dict[str, WindowPlan] = field(default_factory=dict)
-    #: The policy's own note for its next plan.
+    #: A note of the policy for itself, which it finds in its next snapshot.
     rule: str = ""
-    #: A time that the policy notes for its next plan (the runner's clock).
+    #: A time (the runner's clock) that the policy notes for itself in the same way.
     deadline: float = 0.0
     #: Running trials that go back to the queue when their epoch ends, if any trial waits.
     hold: tuple[str, ...] = ()
-    #: True to let a device with several slots hold as many trials as its memory allows, whatever
+    #: True if a device with several slots may hold as many trials as its memory allows, whatever
     #: their total speed. A trial that fits nowhere is overtaken unless ``patient``.
     packed: bool = False
-    #: The time until which the order holds if nothing happens (the runner's clock).
+    #: Time until which the order is valid if no input of the plan changes (the runner's clock).
     until: float = math.inf
 
 

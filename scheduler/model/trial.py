@@ -1,13 +1,13 @@
-"""A trial's life: its states, the table of legal transitions, and the record of one trial.
+"""The life of a trial: its states, the table of legal transitions, and the record of one trial.
 
 Theory of operation. A trial is one configuration. The strategy enters it in TrialGroups; each entry
-names an absolute epoch to reach (its *target*). The trial is WAITING for a slot, RUNNING on a slot,
-and PAUSED at its target. A paused trial is entered again (promotion), or it is STOPPED when the
-study ends or a forked trial takes its place. A waiting trial is STOPPED if its study ends at a
-limit. A trial is COMPLETED when it reaches the strategy's last epoch or its objective returns,
-however early. A trial is also STOPPED when its objective prunes it or its user stops it. A trial
-that has ended may continue if its user wants that. The diagram in the docs is drawn from the table
-below.
+names the epoch that the trial is to reach, counted from its start (its *target*). A trial is
+WAITING while it waits for a slot, RUNNING while it has one, and PAUSED at its target. A paused
+trial is entered again (promotion), or it is STOPPED when the study ends or a forked trial takes its
+place. A waiting trial is STOPPED if its study ends at a limit. A trial is COMPLETED when it reaches
+the strategy's last epoch or its objective returns, however early. A trial is also STOPPED when its
+objective prunes it or its user stops it. A trial in one of these final states continues if its user
+revives it. The diagram in the docs is drawn from the table below.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ class TrialState(StrEnum):
 
 
 class Step(StrEnum):
-    """Event that moves a trial from state to state."""
+    """A step that moves a trial from one state to another."""
 
-    ENTER = "enter"  # the strategy gives it a (higher) target
-    HAND_OUT = "hand out"  # users who asked for it train it themselves
-    DISPATCH = "dispatch"  # a segment of it was sent to a slot
+    ENTER = "enter"  # the strategy gives the trial a target, or a higher one
+    HAND_OUT = "hand out"  # a user takes the trial, to train it outside the system
+    DISPATCH = "dispatch"  # a segment of the trial was sent to its slots
     YIELD = "yield"  # its segment closed before the target
-    LOSE = "lose"  # the infrastructure lost its segment
-    RETRY = "retry"  # its code failed and it is tried again
-    REACH = "reach"  # it reached its target, by itself or by epochs that it took over
+    LOSE = "lose"  # the infrastructure lost its attempt
+    RETRY = "retry"  # its code failed, and the trial is tried again
+    REACH = "reach"  # it reached its target, by training or by epochs that it took over
     FINISH = "finish"  # it reached the last epoch, or its objective returned
-    PRUNE = "prune"  # its objective raised TrialPruned, or its user stopped it
+    PRUNE = "prune"  # its objective raised TrialPruned, or its user stopped the trial
     STOP = "stop"  # the study ended before its target, or a forked trial took its place
-    FAIL = "fail"  # its code failed for good
-    CANCEL = "cancel"  # the user cancelled
-    REVIVE = "revive"  # it had ended, and its user lets it continue
+    FAIL = "fail"  # its code failed, and the trial is not tried again
+    CANCEL = "cancel"  # the user cancelled its study or the trial
+    REVIVE = "revive"  # it had ended, and its user has it continue
 
 
 _S, _T = TrialState, Step
@@ -89,8 +89,8 @@ TRANSITIONS: dict[tuple[TrialState, Step], TrialState] = {
     (_S.FAILED, _T.REVIVE): _S.WAITING,
 }
 
-#: States that a trial does not leave by itself. An extension of the study may turn a stopped trial
-#: into a paused one (``scheduler.engine.lifecycle``).
+#: States of a trial that has ended. A trial leaves them only if its user revives it, or if its
+#: study gets more trials and a stopped trial becomes paused again (``scheduler.engine.lifecycle``).
 FINAL = frozenset({_S.COMPLETED, _S.STOPPED, _S.FAILED, _S.CANCELLED})
 
 
@@ -102,7 +102,7 @@ class AcceptedEpoch:
     trial: str
     #: The number of the epoch, from 1.
     epoch: int
-    #: The study's metric.
+    #: The value of the study's metric.
     value: float
     #: All metrics that were reported.
     metrics: Metrics
@@ -122,14 +122,14 @@ class AcceptedEpoch:
     at: float
     #: All members.
     members: tuple[Member, ...] = ()
-    #: The epoch's part of the energy that its devices used (joules); None if not measured.
+    #: The trial's part of the energy that its devices used (joules); None if not measured.
     joules: float | None = None
     #: The system configuration that it was trained with.
     system: SystemConfig = ()
     #: For the first epoch of a segment: the segment's planned length, and the reason for it.
     length: SegmentLength | None = None
-    #: Time at which the epoch began (the runner's clock), if lanes have several seats; ``seconds``
-    #: then count only the trial's turns. None if the trial had all of the time.
+    #: When the epoch began (the runner's clock), if the trial shared a lane: ``seconds`` then count
+    #: only its turns. None if the trial had all of the time.
     began: float | None = None
     #: The trial that trained the epoch, if the epoch was taken over; else empty.
     taken_from: str = ""
@@ -140,8 +140,8 @@ class AcceptedEpoch:
         return self.at - self.seconds if self.began is None else self.began
 
 
-#: Kind of failure of a trial that its user reported as failed; and the message of a trial that had
-#: failed already when it was added.
+#: The kind of failure of a trial whose user told that it failed, and the message of a trial that
+#: had already failed when its user added it.
 TOLD, ADDED = "told", "it was added so"
 
 
@@ -154,14 +154,15 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """State from which a forked trial continues: that of ``trial`` after ``epoch``."""
+    """The state from which a forked trial continues: that of ``trial`` after ``epoch``."""
 
     trial: str
     epoch: int
-    #: The trial whose place the forked trial takes in its population; empty for a branch, which a
-    #: user made.
+    #: The trial whose place the forked trial takes in its population (``pbt``); empty for a branch,
+    #: which a user made.
     replaces: str = ""
-    #: The number in the keys of its random numbers if it is another trial's; None if it is its own.
+    #: The number of the trial whose random numbers the forked trial draws; None if it draws its
+    #: own.
     keys: int | None = None
 
 
@@ -169,11 +170,11 @@ class Origin:
 class Trial:
     """The engine's record of a trial.
 
-    A forked trial starts after the epoch of its ``origin``. Earlier epochs belong to the origin's
-    trial.
+    A forked trial starts after the epoch of its ``origin``. Earlier epochs belong to the trial that
+    its origin names.
     """
 
-    #: The trial's id: its study and number.
+    #: The trial's id, made of its study's id and its number (``study.trial_id``).
     id: str
     #: The id of its study.
     study: str
@@ -187,9 +188,10 @@ class Trial:
     state: TrialState = TrialState.PROPOSED
     #: The epoch that it is to reach.
     target: int = 0
-    #: The last accepted epoch.
+    #: The last accepted epoch; before the first one, the epoch of its origin, or 0.
     epoch: int = 0
-    #: The study's metric at the last accepted epoch, or the value that its objective returned.
+    #: The study's metric at the last accepted epoch, or the value that its objective returned; None
+    #: if it has neither.
     value: float | None = None
     #: The numeric signature of the last accepted epoch; empty before the first one.
     signature: str = ""
@@ -197,16 +199,16 @@ class Trial:
     fence: int = 0
     #: Members of its current or last segment.
     members: tuple[Member, ...] = ()
-    #: The trainer that has the trial's state after ``epoch`` in memory, as far as known
-    #: (``tasks.gangs.peers``).
+    #: The identity of the trainer that has the trial's state after ``epoch`` in memory
+    #: (``tasks.gangs.peers``); empty if none is known.
     holder: str = ""
-    #: Failures of its code in a row.
+    #: Number of failures of its code since the last accepted epoch.
     failures: int = 0
-    #: Losses of its attempts in a row.
+    #: Number of losses of its attempts since the last accepted epoch.
     losses: int = 0
-    #: The failure that ended it; None if it did not fail.
+    #: The failure that ended the trial; None if it has not failed.
     failure: Failure | None = None
-    #: Time at which it reached a final state (the runner's clock).
+    #: When it reached a final state (the runner's clock); None if it has not.
     finished_at: float | None = None
     #: Its durable states, newest first.
     parents: tuple[Parent, ...] = ()
@@ -218,9 +220,9 @@ class Trial:
     since: float = 0.0
     #: Time at which its last segment was dispatched (the runner's clock); None before the first.
     dispatched_at: float | None = None
-    #: State that a forked trial continues from; None for any other trial.
+    #: The state from which a forked trial continues; None for any other trial.
     origin: Origin | None = None
-    #: Its last steps, for error messages.
+    #: Its last steps in words, for error messages.
     story: list[str] = field(default_factory=list)
     #: True if the user enqueued its configuration.
     enqueued: bool = False
@@ -230,8 +232,8 @@ class Trial:
     constraints: Metrics = ()
     #: The sampler's own data about the trial (JSON).
     notes: str = ""
-    #: Its accepted draws, if its sampler runs in the objective's process. Empty once it has ended,
-    #: except for a trial that failed before any succeeded (``early_failure``).
+    #: Its accepted draws, if its sampler runs in the objective's process. Empty once the trial has
+    #: ended, except for a trial that failed before any trial succeeded (``early_failure``).
     suggestions: tuple[Suggestion, ...] = ()
     #: The system configuration that it runs with.
     system: SystemConfig = ()
@@ -240,7 +242,7 @@ class Trial:
 
     @property
     def feasible(self) -> bool:
-        """True if it violates no constraint."""
+        """True if the trial violates no constraint."""
         return all(excess <= 0 for _, excess in self.constraints)
 
     @property
@@ -260,7 +262,7 @@ class Trial:
 
     @property
     def begun(self) -> bool:
-        """True if one of the trial's own epochs was dispatched, or taken over from a trial."""
+        """True if a segment of the trial was dispatched, or if it took over any epoch."""
         return self.dispatched_at is not None or self.epoch > self.begin
 
     @property
@@ -272,9 +274,10 @@ class Trial:
         return self.members[0].slot if self.members else 0
 
     def step(self, step: Step) -> None:
-        """Move along the transition table.
+        """Move the trial to the state that ``TRANSITIONS`` gives for this step.
 
-        Raises ``IllegalTransition``, and changes nothing, if the table has no such step.
+        Raises ``IllegalTransition``, and changes nothing, if the table has no such step from the
+        trial's state.
         """
         try:
             self.state = TRANSITIONS[self.state, step]

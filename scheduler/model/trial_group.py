@@ -1,4 +1,4 @@
-"""Trial groups: the trials that a strategy wants trained next, each up to a certain epoch."""
+"""Trial groups: the trials that a strategy wants trained next, each with the epoch to reach."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One member of a TrialGroup: train ``trial`` until it has reached ``epochs`` (absolute)."""
+    """One entry of a TrialGroup: train ``trial`` until it has ``epochs`` epochs in all."""
 
     trial: str
     epochs: int
@@ -15,10 +15,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """``trial`` is stopped, and a new trial takes its place.
+    """The replacement of ``trial``, which is stopped, by a new trial.
 
-    The new trial continues from the state of ``source`` after ``epoch``, and is trained up to epoch
-    ``epochs``.
+    The new trial continues from the state of the trial ``source`` after ``epoch``, and is trained
+    up to epoch ``epochs``.
     """
 
     trial: str
@@ -32,7 +32,7 @@ TrialGroup = tuple[Entry, ...]
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """A strategy's answer: entries to run now, and the number of configurations to ask for."""
+    """A strategy's answer: trials to train next, and the number of configurations to ask for."""
 
     group: TrialGroup = ()
     ask: int = 0

@@ -1,8 +1,8 @@
 """Parameters, values and attributes that objectives and users write, as events carry them.
 
 Optuna's trials have parameters that are suggested while the objective runs, intermediate values by
-step, and attributes. No decision of the engine depends on distributions, steps and attributes: they
-are in events only, and readers collect them from there (``app.server.optuna_bridge``).
+step, and attributes. The engine keeps no steps and no attributes, as none of its decisions depends
+on them: they are only in events, from which readers collect them (``app.server.optuna_bridge``).
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class Suggestion:
 
     #: The parameter's name.
     name: str
-    #: The parameter's value, or a text that shows the value if it is no scalar.
+    #: The parameter's value; a text that shows it if it is no scalar.
     value: Scalar
     #: Its distribution (Optuna's JSON).
     distribution: str
-    #: The value in the internal representation of its distribution (Optuna's; a float).
+    #: The value in the internal representation of its Optuna distribution.
     internal: float
 
     @property
     def draw(self) -> Draw:
-        """The facts that identify a draw; an equal value may come from another distribution."""
+        """The name, the distribution and the internal value, which together identify a draw."""
         return self.name, self.distribution, self.internal
 
 
@@ -44,15 +44,15 @@ class Writing:
     """Parameters, intermediate values and attributes that are added to a trial."""
 
     suggestions: tuple[Suggestion, ...] = ()
-    #: Intermediate values by step, only for a trial that its user trains: other trials report them
-    #: as epochs.
+    #: (step, intermediate value), only for a trial that its user trains. Other trials report their
+    #: intermediate values as epochs.
     steps: tuple[tuple[int, float], ...] = ()
     user_attrs: Attributes = ()
     system_attrs: Attributes = ()
 
     @property
     def only_attributes(self) -> bool:
-        """True if only attributes are written, which anyone may add until the trial ends."""
+        """True if only attributes are written, which any user may add to a trial before its end."""
         return not (self.suggestions or self.steps)
 
 
