@@ -1,1 +1,1 @@
-"""The engine's state as plain values, and its bookkeeping."""
+"""The engine's state as plain values, the core that keeps it, and the points for extensions."""

@@ -1,11 +1,11 @@
 """The configurations of a study with replicates: R trials in a row have equal parameters.
 
-Theory of operation. Trial n is replicate n mod R of configuration n div R, so a trial's number
-determines both. Every new trial takes the next number. If this starts a configuration, the sampler
-is asked for a new one; otherwise the trial repeats the configuration of the previous trial. So a
-strategy may have any number of trials at a time, and strategies know nothing of replicates.
-Samplers know nothing of them either: they see one trial per configuration, with the means over its
-replicates.
+Theory of operation. Trial n is replicate n mod R of configuration n div R, so both follow from the
+trial's number. Every new trial takes the next number. If the number starts a configuration, the
+sampler is asked for a new one; else the trial gets the configuration of the trial before it. So a
+strategy may ask for any number of trials at a time, and needs to know nothing of replicates.
+Samplers know nothing of replicates either: they see one trial per configuration, with the means
+over its replicates.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _GONE = (TrialState.FAILED, TrialState.CANCELLED)
 
 
 def configurations(spec: StudySpec, trials: int) -> int:
-    """Return the number of configurations that the first ``trials`` trials have."""
+    """Return the number of configurations of the first ``trials`` trials."""
     return -(-trials // spec.replicates)
 
 
 def new_configurations(spec: StudySpec, known: int, trials: int) -> int:
-    """Return the number of configurations that begin in ``trials`` trials after ``known`` ones."""
+    """Return the number of configurations that ``trials`` more trials begin, after ``known``."""
     return configurations(spec, known + trials) - configurations(spec, known)
 
 
@@ -33,8 +33,9 @@ def as_sampled(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
     """Return a study's ``trials`` (by number) as its sampler sees them: one per configuration.
 
     The value after an epoch is the mean over the replicates that have reached the epoch. The final
-    value is the mean over the completed replicates. A constraint is the worst of any replicate.
-    Failed and cancelled replicates count only if there are no others.
+    value is the mean over the completed replicates, or over all if none is completed. A constraint
+    is the worst of any replicate. Failed and cancelled replicates are left out unless there are no
+    others.
     """
     size = spec.replicates
     if size == 1:
@@ -73,11 +74,12 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 def best_replicates(replicates: int, sign: float, values: Mapping[int, float]) -> list[int]:
-    """Return the numbers of the best configuration's trials, among trials with these ``values``.
+    """Return the numbers of the best configuration's trials that have a value.
 
-    Only configurations with the most replicates that have a value count: one lucky result does not
-    beat two good ones. The best of them has the largest mean, times ``sign``; on a tie, the
-    earliest wins. The result is empty if there are no values.
+    ``values`` are the values by the trials' numbers. Only configurations with the highest number of
+    values count, so that one lucky result does not beat two good ones. The best of them has the
+    largest sum of values times ``sign``; on a tie, the earliest wins. The result is empty if there
+    are no values.
 
     >>> best_replicates(2, 1.0, {0: 0.9, 2: 0.6, 3: 0.8, 4: 0.5, 5: 0.7})
     [2, 3]

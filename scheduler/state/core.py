@@ -1,8 +1,8 @@
 """The core of the engine: the state, the current event, and the decisions and changes that follow.
 
-The core keeps the books for the parts above it: it moves trials along their transition table,
-closes attempts and notes changes. It decides nothing. A part by itself changes only the state that
-it owns. State that several parts change is changed by a method of the core.
+The core does the bookkeeping for the other parts of the engine: it moves trials along their
+transition table, closes attempts and notes changes. It makes no decision by itself. A part changes
+only the state that it owns; state that several parts change is changed by a method of the core.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ _SUCCESSES = frozenset({Step.REACH, Step.FINISH, Step.PRUNE})
 
 
 class Refused(Exception):
-    """The event does not count: it is late, repeated, or about something unknown."""
+    """An error that refuses an event, because it is late, repeated or about something unknown."""
 
 
 class Unfit(Refused):
-    """The report does not fit its trial's accepted reports, so its attempt cannot continue.
+    """An error that refuses a report which does not fit its trial's accepted reports.
 
-    The report belongs to other parameters, or follows a report that was lost.
+    The report belongs to other parameters, or follows a report that was lost. So its attempt cannot
+    continue.
     """
 
 
@@ -50,23 +51,23 @@ class Core:
         self.changes = Changes()
         self.at = 0.0
         self.event = Event(at=0.0)
-        #: Devices with several slots where this event started or ended an attempt.
+        #: Devices with several slots on which this event started or ended an attempt.
         self.touched: set[str] = set()
         #: Studies with a trial that changed its state or has a new epoch, in order.
         self.moved: dict[str, None] = {}
         #: Studies with a trial whose parameters differ from those it was proposed with.
         self.reparametrised: set[str] = set()
         self.extensions = Extensions(state.studies)
-        #: Functions of extensions to call when the event is handled, before slots are given out.
+        #: Functions of extensions to call once the event is handled, before slots are given out.
         self.after: dict[Callable[[], None], None] = {}
         #: True if free slots are to be given to trials when the event ends.
         self.slots_offered = False
-        #: A function that gives free slots to trials at once, as in ledgers of version 0.2. The
-        #: engine sets it.
+        #: Function that gives free slots to trials at once, as in ledgers of 0.2. The engine sets
+        #: it.
         self.fill: Callable[[], None] = lambda: None
 
     def begin(self, event: Event) -> None:
-        """Start an event. It is counted before it is handled, so that decisions can name it."""
+        """Count a new event, before it is handled, so that decisions can name its number."""
         self.out = []
         self.at = event.at
         self.event = event
@@ -75,7 +76,7 @@ class Core:
         self.state.seq += 1
 
     def undo(self) -> None:
-        """Take back the count of the event, because it was refused."""
+        """Undo ``begin`` for an event that was refused, and do nothing at the event's end."""
         self.state.seq -= 1
         self.after.clear()
         self.slots_offered = False
@@ -98,7 +99,7 @@ class Core:
             self._count_waiting(trial, step)
         if trial.state in FINAL:
             trial.finished_at = self.at
-            # A trial that failed early keeps its draws: they show whether other trials may pass.
+            # Early failures keep their draws, which show if trials with other values may pass.
             if step is not Step.FAIL or study.succeeded or not study.spec.evidence:
                 trial.suggestions = ()
             if study.unheard is not None:
@@ -169,24 +170,26 @@ class Core:
         return attempt
 
     def charge(self, attempt: Attempt, joules: float = 0.0) -> float:
-        """Charge the study for the attempt's device time until now, and an epoch's ``joules``.
+        """Charge the study for the attempt's device time until now, and for ``joules``.
 
         Return the slot time that the attempt has had so far (seconds).
         """
         study, had = self.state.studies[attempt.study], slot_seconds(attempt, self.at)
-        if joules or had > attempt.charged:  # often all of it was charged with the last epoch
+        if joules or had > attempt.charged:  # mostly an epoch at the same time was just charged
             study.spent = charged(self.state, study.spent, attempt, had, joules)
         if study.spec.id in self.extensions.by_study:
             self.extensions.tell(study, "on_charged")
         return had
 
     def touch(self, device: DeviceState) -> None:
-        """Note that an attempt started or ended on the device: other trials may share it now."""
+        """Note that an attempt started or ended on the device, which changes who shares it."""
         if device.device.slots > 1:
             self.touched.add(device.device.name)
 
     def revoke(self, trial: Trial, outcome: str = "revoked") -> None:
-        """Close the trial's attempt and fence it off. ``outcome`` is one of
+        """Close the trial's attempt and fence it off.
+
+        ``outcome`` is counted as the outcome of the attempt's epoch: one of ``OUTCOMES`` in
         ``profiling.costs.outcomes``.
         """
         self.state.tally.observe(outcome)
@@ -199,7 +202,10 @@ class Core:
             raise Refused(f"fence {fence} of {trial.id} is not the open one")
 
     def check_training(self, trial: Trial, fence: int) -> None:
-        """Check the fence of a report that only an attempt which trains its trial can make."""
+        """Raise ``Refused`` unless an attempt with this fence is open and trains epochs.
+
+        An attempt that measures widths trains none.
+        """
         self.check_fence(trial, fence)
         attempt = self.state.attempts.get(fence)
         if attempt is not None and attempt.segment.widths:
@@ -210,11 +216,12 @@ class Core:
     ) -> None:
         """Raise ``Unfit`` unless the accepted draws and ``suggestions`` together have ``digest``.
 
-        With an empty ``digest``, only a draw that differs from an accepted one is refused.
+        A suggestion that differs from an accepted draw raises ``Unfit``, too. If ``digest`` is
+        empty, that is the only check.
         """
         accepted, params = {each.name: each.draw for each in trial.suggestions}, dict(trial.params)
         for each in suggestions:
-            # Of a trial that began under version 0.2, only the values are known.
+            # For a trial that began under 0.2 only the values of its draws are known.
             same = params.setdefault(each.name, each.value) == each.value
             if not same or accepted.setdefault(each.name, each.draw) != each.draw:
                 raise Unfit(
@@ -227,7 +234,7 @@ class Core:
     def check_writings(self, trial: Trial, number: int) -> None:
         """Raise ``Unfit`` if a message with the trial's writings before message ``number`` is lost.
 
-        A message that is sent again does not count as lost: a session that takes over an attempt
+        Numbers that have come before are accepted, since a session that takes over an attempt
         counts from 1 again.
         """
         last = self.state.attempts[trial.fence].writings
@@ -250,23 +257,23 @@ class Core:
         return self.state.devices[name]
 
     def fences_on(self, device: str) -> list[int]:
-        """Return the fences at work on a device, in the order of their dispatch."""
+        """Return the fences of the open attempts on a device, in the order of their dispatch."""
         return sorted({fence for fence in self.state.devices[device].fences if fence})
 
     def cut_all(self, device: str) -> None:
-        """Cut the attempts on a device at the end of their epoch."""
+        """Cut all attempts on a device, each at the end of its current epoch."""
         for fence in self.fences_on(device):
             attempt = self.state.attempts[fence]
             attempt.cut = True
             self.decide(Cut, trial=attempt.segment.trial, fence=fence)
 
     def pause(self, study: StudyState) -> None:
-        """Pause the study: send no new segment, and cut its attempts at the end of their epoch."""
+        """Pause the study: send no new segment, and cut each attempt at the end of its epoch."""
         study.status = "paused"
         self.halt(study)
 
     def halt(self, study: StudyState) -> None:
-        """Cut the study's attempts at the end of their epoch."""
+        """Cut all attempts of the study, each at the end of its current epoch."""
         for fence, attempt in self.state.attempts.items():
             if attempt.study == study.spec.id:
                 attempt.cut = True
@@ -302,10 +309,10 @@ class Core:
         self.out.append(kind(id=self.decision_id(), cause=self.state.seq, **fields))
 
     def offer_slots(self) -> None:
-        """Note that free slots may be filled now. The engine gives them out when the event ends.
+        """Note that free slots may be given to trials. The engine does so when the event ends.
 
-        Before ``PolicyChosen.fill_at_end``, slots are given out at once, even in the middle of an
-        event: a replay of those events must give the same fences.
+        Until an event sets ``PolicyChosen.fill_at_end``, slots are given out at once, while the
+        event is handled, so that a replay of older ledgers gives the same fences.
         """
         if self.state.fill_at_end:
             self.slots_offered = True
@@ -317,6 +324,6 @@ class Core:
         self.state.dirty = True
 
     def ready(self) -> list[str]:
-        """Return the waiting trials that may be given a slot. Trials of paused studies may not."""
+        """Return the trials in the queue that may get a slot; trials of paused studies may not."""
         trials = self.state.trials
         return [n for n in self.state.ready if self.state.studies[trials[n].study].runnable]

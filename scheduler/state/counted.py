@@ -9,15 +9,18 @@ from ..model.study import Metrics
 
 
 class Counted(Protocol):
-    """An extension's counts for a model. Its class of state has a method ``counted``."""
+    """An extension's counts for a trial's model.
+
+    The extension's state has a method ``counted`` that returns them (``EngineState.counted``).
+    """
 
     @property
     def size(self) -> str:
-        """A name that models with about the same work have in common."""
+        """Return a name that is the same for models with about the same amount of work."""
 
     @property
     def profile(self) -> Metrics:
-        """The features of a profile that need no measuring."""
+        """Return the features of the trial's profile that need no measuring."""
 
     @property
     def tensors(self) -> Footprint | None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from ..model.study import Params, Scalar, StudySpec
 
-#: The most numbers of a configuration: further ones say little about costs, and take time.
+#: The most numbers of a configuration. More numbers tell little about costs and take long.
 MAX_FEATURES = 24
 
 Space = tuple[tuple[str, str], ...]
@@ -29,17 +29,17 @@ def features_of(
 ) -> tuple[float, ...]:
     """Return the numbers from -1 to 1 that describe a trial; none if the study has no space.
 
-    All trials of a study have equally many. A numeric parameter gives its position in its range, on
-    a logarithmic scale if the distribution has one. A categorical parameter gives a number for each
-    possible value but the first. A parameter that is absent gives 0. Parameters named in
-    ``without`` give no number.
+    All trials of a study have equally many numbers, at most ``MAX_FEATURES``. A numeric parameter
+    gives its position in its range, on a logarithmic scale if the distribution has one. A
+    categorical parameter gives 0 or 1 for each possible value but the first. Numbers of an absent
+    parameter are 0. Parameters named in ``without`` give no number.
     """
     return _features(spec.space, params, without) if spec.space else ()
 
 
 @lru_cache(maxsize=1024)
 def _parsed(text: str) -> tuple[tuple[Scalar, ...], float, float, bool]:
-    """Return choices (or none), low, high and the "log" flag of a distribution (JSON)."""
+    """Return the choices (empty if numeric), low, high and the ``log`` flag of a distribution."""
     attributes = json.loads(text)["attributes"]
     if "choices" in attributes:
         return tuple(attributes["choices"]), 0.0, 0.0, False

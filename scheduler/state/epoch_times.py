@@ -1,8 +1,9 @@
 """Expected ends of the epochs that are being trained.
 
-Theory of operation. The cost table has the time of an epoch of a trial that is alone. Two factors
-change that time: the other busy lanes of its device (``EngineState.slowdown``), and its fused group
-(``FusedGroups.pace``).
+Theory of operation. The cost table has the time of an epoch of a trial that is alone on its
+devices. Two factors change that time: the other lanes in use of its device
+(``EngineState.slowdown``), and its fused group (``FusedGroups.pace``). If a trial shares a lane,
+its *time in turn* is the time during which it has the lane.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ def epoch_ends(state: EngineState, extensions: Extensions, attempt: Attempt) -> 
     """Return when the attempt's current epoch is expected to end (the runner's clock).
 
     The result is None if this is not known, if the attempt measures widths, or if it has no turns
-    now.
+    in its lane now.
     """
     if attempt.counted_at is not None:
         remaining = epoch_left(state, extensions, attempt)
@@ -34,7 +35,7 @@ def epoch_ends(state: EngineState, extensions: Extensions, attempt: Attempt) -> 
 def next_epochs(state: EngineState, extensions: Extensions, attempt: Attempt) -> float | None:
     """Return the wall time that each of the attempt's next epochs is expected to take (seconds).
 
-    The result is None if this is not known, or if the attempt has no turns now.
+    The result is None if this is not known, or if the attempt has no turns in its lane now.
     """
     width = len(attempt.segment.members)
     seconds = state.seconds_at(state.trials[attempt.segment.trial], width)
@@ -45,10 +46,10 @@ def next_epochs(state: EngineState, extensions: Extensions, attempt: Attempt) ->
 
 
 def epoch_left(state: EngineState, extensions: Extensions, attempt: Attempt) -> float | None:
-    """Return the time in turn that the attempt's current epoch still needs, from ``counted_at``.
+    """Return the time in turn that the attempt's current epoch still needs after ``counted_at``.
 
     The result is in seconds, or None if it is not known. Call this only for attempts whose time in
-    turn is counted.
+    turn is counted (``counted_at`` is not None).
     """
     seconds = state.seconds_at(state.trials[attempt.segment.trial], 1)
     if seconds is None or attempt.segment.widths:
@@ -59,9 +60,9 @@ def epoch_left(state: EngineState, extensions: Extensions, attempt: Attempt) -> 
 
 
 def to_boundary(state: EngineState, extensions: Extensions, attempt: Attempt, at: float) -> float:
-    """Return the expected seconds until the current epoch ends; 0 if that is not known.
+    """Return the expected seconds from ``at`` until the current epoch ends; 0 if not known.
 
-    They are time in turn if the attempt's time in turn is counted.
+    These are seconds of time in turn if the attempt's time in turn is counted.
     """
     if attempt.counted_at is None:
         ends = epoch_ends(state, extensions, attempt)

@@ -2,13 +2,14 @@
 
 Theory of operation. An extension is a feature of the scheduler in a folder of its own, which the
 core does not import. An engine is made with functions that each make one extension (``Plug``). An
-``Extension`` says which studies need it, and has functions for some of the points below. Points
-that concern a study are called only for studies that need the extension, so an extension costs
-nothing if no study needs it. An extension's own events go to its ``handlers``, whether a study
+``Extension`` says which studies need it, and has functions for some of the points below. Most
+points that concern a study are called only for studies that need the extension, so an extension
+costs little if no study needs it. An extension's own events go to its ``handlers``, whether a study
 needs it or not.
 
-An extension keeps its state in ``EngineState.ext``, under its name, as values that JSON has or as a
-class that its module names (``STATE``), so snapshots need no code for it.
+An extension keeps its state in ``EngineState.ext`` under its name. The state consists of JSON
+values, or is an object of a class that the extension's module names (``STATE``), so the code for
+snapshots does not depend on extensions.
 """
 
 from __future__ import annotations
@@ -48,13 +49,16 @@ class SegmentValues:
     system: SystemConfig = ()
     #: True if the segment must have one epoch only.
     one_epoch: bool = False
-    #: True if the segment has all turns of its lane, until an extension says otherwise.
+    #: True if the segment has all turns of its lane, until an extension changes that.
     undivided: bool = False
-    #: Values for the extensions' parts in the trainer, by extension name, as JSON values.
+    #: JSON values for the extensions' parts in the trainer, by extension name.
     ext: Mapping[str, Any] = field(default_factory=dict)
 
     def beside(self, other: SegmentValues) -> SegmentValues:
-        """Return these values combined with those of ``other``."""
+        """Return these values combined with those of ``other``.
+
+        A flag is True if it is True in either.
+        """
         return SegmentValues(
             self.system + other.system,
             one_epoch=self.one_epoch or other.one_epoch,
@@ -70,7 +74,7 @@ NO_VALUES = SegmentValues()
 class SlotLimit(NamedTuple):
     """The number of trials that a device may have at once, and the reason.
 
-    ``exploring`` is True if this number is only tried, to measure whether it gains.
+    ``exploring`` is True if this number is only tried, to measure the gain.
     """
 
     slots: int
@@ -78,7 +82,7 @@ class SlotLimit(NamedTuple):
     exploring: bool = False
 
 
-#: The events that start a study, or continue one that had ended.
+#: The events that start a study, or reopen or extend a study that has ended.
 Begins = StudySubmitted | StudyExtended | StudyReopened
 
 
@@ -86,61 +90,64 @@ Begins = StudySubmitted | StudyExtended | StudyReopened
 class Extension:
     """A feature of the engine. All points are optional, and times are those of the runner's clock.
 
-    An extension acts through the ``Parts`` of the engine for which it was made.
+    An extension acts through the ``Parts`` of the engine that it was made with.
     """
 
     #: The name of the extension, and of its folder.
     name: str
-    #: The version of the extension's state. A state that is a mapping may hold it under
-    #: ``version``; else it is 1.
+    #: The version of the extension's state. A state has its version under the key or attribute
+    #: ``version``; without it, the version is 1.
     version: int = 1
     #: Return True if a study needs the extension. This is called when a study begins, is edited,
     #: extended or reopened, so the answer must not depend on values that change in between, such as
-    #: the study's weight. An extension whose answer has changed with its own state has the function
-    #: called again by ``Extensions.study_begins``. None: events decide which studies need the
-    #: extension, and it adds itself to ``StudyState.needs``. It is then called for the study if it
-    #: has ``on_moved`` or ``needed_with``.
+    #: the study's weight. If the answer changes with the extension's own state, the extension must
+    #: call ``Extensions.study_begins``, which asks again. None: events decide which studies need
+    #: the extension, and it adds itself to ``StudyState.needs``. It is then called for the study if
+    #: it has ``on_moved`` or ``needed_with``.
     needed_by: Callable[[StudySpec], bool] | None = None
-    #: Return True if an ended study that continues needs the extension because of this trial.
+    #: Return True if a study that is extended or reopened after its end needs the extension because
+    #: of this trial.
     needed_with: Callable[[Trial], bool] | None = None
     #: Return a copy of the extension for a study, without the points that the study does not need,
     #: so that these cost nothing. This matters only for points that are called for one study
-    #: (``by_study``); points that are called for all studies stay. As for ``needed_by``, the answer
-    #: must not change. None: every study needs all points.
+    #: (``by_study``); points that are called for all studies remain. As for ``needed_by``, the
+    #: answer must not change. None: every study needs all points.
     for_study: Callable[[StudySpec], Extension] | None = None
     #: Handlers of events, by kind. If the core handles a kind, too, the extension is called first.
-    #: Neither it nor the core may ever refuse such an event, since changes by the extension would
-    #: stay.
+    #: Neither it nor the core may ever refuse such an event, since the extension's changes would
+    #: not be undone.
     handlers: Mapping[type[Event], Callable[[Any], None]] = field(default_factory=dict)
     #: Return the reason why a device may take no trial of the study; empty if it may.
     refusal: Callable[[StudySpec, Device], str] | None = None
     #: Return the values of a trial's next segment, which is about to be sent to these members.
     segment: Callable[[StudyState, Trial, tuple[Member, ...]], SegmentValues] | None = None
     #: Return True if a failure of the trial's code was not the trial's fault; the trial is then
-    #: sent again. The attempt is still open. The last extension is called first, even if the study
-    #: does not need it, then the others until one returns True.
+    #: sent again. The attempt is still open. Extensions are called from the last to the first,
+    #: until one returns True, even those that the study does not need.
     excuses: Callable[[StudyState, Trial, AttemptFailed], bool] | None = None
-    #: Called with the training seconds of an accepted epoch, before they count as its cost.
+    #: Called with the training seconds of an accepted epoch, before the cost table gets them.
     on_trained: Callable[[StudyState, Trial, float], None] | None = None
-    #: Return the reason why a free slot is too full for a trial; empty if it is not.
+    #: Return the reason why a trial has no room in a free slot, next to the trials on that device;
+    #: empty if it has.
     too_full: Callable[[Trial, Member], str] | None = None
     #: Return the number of trials that a device with several slots may have at once now, with the
-    #: reason. If lanes have several seats: the number of its lanes that may be in use.
+    #: reason. If its lanes have several seats, this is the number of lanes that may be in use.
     limit: Callable[[str], SlotLimit] | None = None
-    #: Return the crowding of a free slot, on a device in use, for a trial. The trial takes the slot
-    #: with the least crowding. The answers of earlier extensions count first.
+    #: Return a number for a free slot of a device in use that tells how crowded it is for the
+    #: trial, which takes the slot with the least number. A later extension's number counts only if
+    #: those of earlier extensions are equal.
     crowding: Callable[[Trial, Member], float] | None = None
-    #: Return True if trials in one lane of a device are known to need more than the lane has.
+    #: Return True if these trials in one lane of a device are known to need more than the lane has.
     overfull: Callable[[Device, Sequence[Trial]], bool] | None = None
-    #: Return True if the extension can foresee which trials have room where other waiting trials
-    #: have none.
+    #: Return True if the extension can tell in advance which trials have room where other waiting
+    #: trials have none.
     foresees: Callable[[], bool] | None = None
     #: Called when an epoch was accepted that one device with several slots trained, before its
     #: costs are counted. Returns True if the device may have another number of trials now.
     on_shared: Callable[[Trial, Attempt, EpochReported], bool] | None = None
-    #: The gains of a study's trials from sharing a lane. At most one extension may have this.
+    #: The knowledge of what trials gain by sharing a lane. At most one extension may have this.
     fused_groups: FusedGroups | None = None
-    #: The seats of lanes that have several. At most one extension may have this.
+    #: The rules for seats of lanes that have several. At most one extension may have this.
     seats: Seats | None = None
     #: Return the known footprints of the trial's tensors.
     footprints: Callable[[Trial], Iterable[Footprint]] | None = None
@@ -148,7 +155,8 @@ class Extension:
     on_footprint: Callable[[StudyState, Trial, Footprint], None] | None = None
     #: Return facts to show about a lane in use, by the device's name and the number of the lane.
     of_lane: Callable[[str, int], Mapping[str, Any]] | None = None
-    #: True if trainers keep data for the study's trials until they are told that it has ended.
+    #: True if trainers keep data for the study's trials until they are told that the study has
+    #: ended.
     tells_trainers: bool = False
     #: Called when the study begins, or continues with its trials after it had ended.
     on_begun: Callable[[StudyState, Begins], None] | None = None
@@ -156,28 +164,29 @@ class Extension:
     #: runs.
     on_edited: Callable[[StudyState, StudySpec], None] | None = None
     #: Called when a trial is about to wait for slots: before its first segment towards a target, or
-    #: after this attempt, which has closed short of the target. The extension may give the trial
-    #: epochs. Return True if the trial is to wait outside the queue until the extension hands it to
-    #: ``Proposals.wait``.
+    #: after the given attempt, which closed before the target. The extension may accept epochs for
+    #: the trial here. It returns True if the trial is to wait outside the queue until the extension
+    #: calls ``Proposals.wait``.
     keeps: Callable[[StudyState, Trial, Attempt | None], bool] | None = None
-    #: Return the next target for a trial that has reached its own, whatever its strategy decides; 0
-    #: for none.
+    #: Return the next target (an epoch) for a trial that has reached its target, whatever its
+    #: strategy decides; 0 for none.
     goes_on: Callable[[StudyState, Trial], int] | None = None
-    #: Return the trials of the study that the extension keeps outside the queue, each with the
-    #: reason in words.
+    #: Return the ids of the study's trials that the extension keeps outside the queue, each with
+    #: the reason in words.
     aside: Callable[[StudyState], Iterable[tuple[str, str]]] | None = None
-    #: Return True if enough trials wait, so that the study's strategy is asked for no more.
+    #: Return True if enough trials wait, so that the study's strategy is asked for no more trials.
     has_enough: Callable[[StudyState], bool] | None = None
     #: Return the epochs of a segment after which its trainer is to keep a copy of the trial's
     #: state.
     copies: Callable[[StudyState, Trial, Segment], Iterable[int]] | None = None
-    #: Called at the end of an event in which a trial of the study changed its state or has a new
-    #: epoch, and again until no trial does.
+    #: Called at the end of an event in which a trial of the study changed its state or got a new
+    #: epoch. It is called again if the extensions' own actions then change trials of the study.
     on_moved: Callable[[StudyState], None] | None = None
-    #: Called when a state of a trial is in the store, with all its states there. This includes
-    #: trials of an ended study, as long as any study needs the extension.
+    #: Called when a state of a trial has become durable: with the trial's id, the epoch, and all
+    #: durable states of the trial. It is also called for trials of a study that has ended, as long
+    #: as any study needs the extension.
     on_durable: Callable[[str, int, Sequence[Parent]], None] | None = None
-    #: Called when an accepted epoch showed on which kind of machine the study computes.
+    #: Called when the study's first accepted epoch has fixed the machine's part of its signature.
     on_machine_known: Callable[[StudyState], None] | None = None
     #: Called when an attempt of the study was charged for its time.
     on_charged: Callable[[StudyState], None] | None = None
@@ -185,31 +194,32 @@ class Extension:
     on_accepted: Callable[[StudyState, Trial, Attempt, EpochReported], None] | None = None
     #: Return the time until which a segment sent now may start further epochs; None for no limit.
     until: Callable[[StudyState], float | None] | None = None
-    #: Called when the study has ended.
+    #: Called when the study ends.
     on_over: Callable[[StudyState], None] | None = None
-    #: Drop the data kept about the ended study with this id, whether it needed the extension or
-    #: not.
+    #: Drop the data kept about the study with this id, which has ended. This is called for every
+    #: study, even if it did not need the extension.
     forget: Callable[[str], None] | None = None
-    #: Return the unanswered questions. A restarted runner asks them again.
+    #: Return the extension's decisions that ask a question and were not answered yet. A restarted
+    #: runner carries them out again.
     questions: Callable[[], Iterable[Decision]] | None = None
     #: Return the times at which the extension wants a ``Tick``.
     deadlines: Callable[[], Iterable[float]] | None = None
 
 
-#: Types of the answers at points whose callers rely on the type.
+#: Types of the answers at points whose answers are checked.
 _RETURNED: Mapping[str, Any] = {
     "segment": SegmentValues,
     "refusal": str,
     "until": int | float | None,
     "goes_on": int,
 }
-#: Types of the single values at points that return several.
+#: Types of the single values at points that return several values, which are checked, too.
 _VALUES: Mapping[str, Any] = {"deadlines": int | float, "questions": Decision}
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """The unreadable state of an extension, which is kept as it is."""
+    """The state of an extension that cannot be read. It is kept as it is; ``why`` is the reason."""
 
     why: str
     state: Any
@@ -223,26 +233,28 @@ class Extensions:
         self._all: tuple[Extension, ...] = ()
         #: The extensions' functions for each point, in order, by the point's name.
         self._points: defaultdict[str, tuple[Callable[..., Any], ...]] = defaultdict(tuple)
-        #: The extension with fused groups, by its name; and the extension with seats.
+        #: The name of the extension for fused groups, and its ``FusedGroups``.
         self._fused_groups: tuple[str, FusedGroups] = ("", NO_FUSED_GROUPS)
+        #: The name of the extension for seats, and its ``Seats``.
         self._seats: tuple[str, Seats] = ("", NO_SEATS)
-        #: The module that made an extension, by the extension's name.
+        #: The module that made each extension, by the extension's name.
         self._modules: dict[str, str] = {}
         #: Extensions that could not be plugged in, by name, each with the reason.
         self.unfit: dict[str, str] = {}
-        #: The names of all extensions that a study has lacked since this engine was made.
+        #: The names of all extensions that any study has lacked since this engine was made.
         self._lacked: set[str] = set()
-        #: The extensions that each study needs, by the study's id. Studies that need none are left
-        #: out.
+        #: The extensions that are called for each study, by the study's id: those that it needs and
+        #: does not lack. Studies without any are left out.
         self.by_study: dict[str, tuple[Extension, ...]] = {}
-        #: ``on_durable`` of all extensions that any study needs; None if not known yet.
+        #: ``on_durable`` of all extensions in ``by_study``; None if it must be collected again.
         self._on_durable: tuple[Callable[[str, int, Sequence[Parent]], None], ...] | None = None
 
     def plug_in(self, extensions: Sequence[tuple[str, Extension]], state: EngineState) -> None:
         """Add the extensions, to be called in this order, also for the studies of ``state``.
 
-        Each comes with the name of the module that made it. An extension whose state was written by
-        another version is left out.
+        Each comes with the name of the module that made it. An extension is left out, and noted in
+        ``unfit``, if its state is unreadable or was written by another version, or if it raises
+        when asked about these studies.
         """
         self._all = tuple(each for _, each in extensions if self._fits(each, state))
         self._modules = {each.name: module for module, each in extensions}
@@ -258,7 +270,7 @@ class Extensions:
             self.study_begins(study)
 
     def _fits(self, extension: Extension, state: EngineState) -> bool:
-        """Return True if an extension can be used; if not, note the reason."""
+        """Return True if an extension can be used; if not, note the reason in ``unfit``."""
         own = state.ext.get(extension.name)
         version = own.get("version", 1) if isinstance(own, dict) else getattr(own, "version", 1)
         if isinstance(own, Unreadable) or version != extension.version:
@@ -281,7 +293,7 @@ class Extensions:
         return tuple(each.name for each in self._all)
 
     def study_begins(self, study: StudyState) -> None:
-        """Set the extensions of a study that is new or edited, or that lacks different ones now."""
+        """Determine the extensions of a study that is new or edited, or whose ``lacks`` changed."""
         by_spec = {each.name for each in self._all if each.needed_by is not None}
         others_needed = [name for name in study.needs if name not in by_spec]
         study.needs = [
@@ -316,18 +328,18 @@ class Extensions:
 
     @property
     def fused_groups(self) -> FusedGroups:
-        """The gains of a study's trials from sharing a lane; the core's if the extension is off."""
+        """The fused groups of the extension for them; the core's if there is none or it is off."""
         name, gains = self._fused_groups
         return NO_FUSED_GROUPS if self.is_off(name) else gains
 
     @property
     def seats(self) -> Seats:
-        """The seats of lanes that have several; the core's if the extension is off."""
+        """The seats of the extension for them; the core's if there is none or it is off."""
         name, seats = self._seats
         return NO_SEATS if self.is_off(name) else seats
 
     def is_off(self, name: str) -> bool:
-        """Return True if an extension is broken: some studies lack it, and none has it."""
+        """Return True if an extension is off: at least one study lacks it, and no study uses it."""
         if name not in self._lacked:
             return False
         return any(name in study.lacks for study in self._studies.values()) and not any(
@@ -335,9 +347,9 @@ class Extensions:
         )
 
     def blamed(self, error: Exception) -> BrokenExtension | None:
-        """Return the error that blames the extension in which ``error`` was raised.
+        """Return the ``BrokenExtension`` for the extension in whose code ``error`` was raised.
 
-        The result is None if no extension raised it.
+        The result is None if the error came from no extension's code.
         """
         if isinstance(error, BrokenExtension):
             return error
@@ -359,8 +371,8 @@ class Extensions:
         """Return the error of a broken extension, with the studies that it affects.
 
         If ``study`` is given, only this study is affected. Otherwise all studies that need the
-        extension are affected. If no study needs the extension yet, any study could make it fail,
-        so all studies are affected.
+        extension are affected, or all studies if none needs it, since any of them may then have
+        made it fail.
         """
         if study is not None:
             return BrokenExtension(name, [study], why)
@@ -370,7 +382,10 @@ class Extensions:
     def _ask(
         self, extension: Extension, point: str, given: tuple[Any, ...], study: str | None = None
     ) -> Any:
-        """Return an extension's answer at a point. ``study`` is the study concerned, if any."""
+        """Return an extension's answer at a point; ``study`` is the study concerned, if any.
+
+        Raises ``BrokenExtension`` if the extension raises, or answers with a value of a wrong type.
+        """
         try:
             answer = getattr(extension, point)(*given)
             if point in _VALUES:
@@ -387,19 +402,19 @@ class Extensions:
         return answer
 
     def _of(self, study: str, point: str, *given: Any) -> Iterator[Any]:
-        """Yield the answers at a point from the extensions that a study needs, in order."""
+        """Yield the answers at a point from the extensions called for a study, in order."""
         for each in self.by_study.get(study, ()):
             if getattr(each, point) is not None:
                 yield self._ask(each, point, given, study)
 
     def tell(self, study: StudyState, point: str, *given: Any) -> None:
-        """Call the extensions that the study needs at a point that has no answer."""
+        """Call the study's extensions at a point that has no answer."""
         for each in self.by_study.get(study.spec.id, ()):
             if getattr(each, point) is not None:
                 self._ask(each, point, (study, *given), study.spec.id)
 
     def study_over(self, study: StudyState) -> None:
-        """Tell the extensions that the study needed about its end, and make all forget it."""
+        """Tell the study's extensions that it has ended, and make all extensions forget it."""
         self.tell(study, "on_over")
         self.by_study.pop(study.spec.id, None)
         self._on_durable = None
@@ -407,7 +422,7 @@ class Extensions:
             forget(study.spec.id)
 
     def keeps(self, study: StudyState, trial: Trial, after: Attempt | None) -> bool:
-        """Return True if an extension holds back a trial that is about to wait for slots."""
+        """Return True if an extension keeps a trial that is about to wait out of the queue."""
         return any(self._of(study.spec.id, "keeps", study, trial, after))
 
     def goes_on(self, study: StudyState, trial: Trial) -> int:
@@ -429,16 +444,16 @@ class Extensions:
         return name in self.by_study and any(self._of(name, "has_enough", study))
 
     def copies(self, study: StudyState, trial: Trial, segment: Segment) -> tuple[int, ...]:
-        """Return the epochs of a segment after which its trainer is to keep a copy of the state."""
+        """Return the epochs of a segment after which its trainer should copy the state."""
         answers = self._of(study.spec.id, "copies", study, trial, segment)
         return tuple(sorted({epoch for epochs in answers for epoch in epochs}))
 
     def tells_trainers(self, study: StudyState) -> bool:
-        """Return True if trainers must be told when the study ends."""
+        """Return True if trainers must be told when the study has ended."""
         return any(each.tells_trainers for each in self.by_study.get(study.spec.id, ()))
 
     def moved(self, name: str) -> None:
-        """Tell the extensions that a study needs of its moved trials, unless it has ended."""
+        """Tell a study's extensions that its trials have moved, until the study has ended."""
         if name not in self.by_study:
             return
         for each in self.by_study[name]:
@@ -469,7 +484,7 @@ class Extensions:
         return self._collected("questions")
 
     def _collected(self, point: str) -> list[Any]:
-        """Return all values at a point from the extensions that are not off."""
+        """Return all values at a point from all extensions that are not off."""
         extensions = (each for each in self._all if getattr(each, point) is not None)
         return [
             value
@@ -481,14 +496,14 @@ class Extensions:
     def segment(
         self, study: StudyState, trial: Trial, members: tuple[Member, ...]
     ) -> SegmentValues:
-        """Return the values that extensions give to the trial's next segment."""
+        """Return the combined values that extensions give to the trial's next segment."""
         total = NO_VALUES
         for values in self._of(study.spec.id, "segment", study, trial, members):
             total = values if total is NO_VALUES else total.beside(values)
         return total
 
     def excuses(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
-        """Return True if an extension says that the failure is not the trial's fault."""
+        """Return True if an extension tells that the failure is not the trial's fault."""
         return any(
             self._ask(each, "excuses", (study, trial, event), study.spec.id)
             for each in reversed(self._all)
@@ -500,30 +515,33 @@ class Extensions:
         return next((why for why in self._of(spec.id, "refusal", spec, device) if why), "")
 
     def until(self, study: StudyState) -> float | None:
-        """Return the earliest limit of extensions on the start of a segment's further epochs."""
+        """Return the time until which a segment may start further epochs; None for no limit.
+
+        It is the earliest time that any extension gives.
+        """
         moments = (at for at in self._of(study.spec.id, "until", study) if at is not None)
         return min(moments, default=None)
 
     def too_full(self, trial: Trial, slot: Member) -> str:
-        """Return the reason why a free slot is too full for the trial; empty if it is not."""
+        """Return the reason why the trial has no room in a free slot; empty if it has."""
         reasons: Iterator[str] = (why_not(trial, slot) for why_not in self._points["too_full"])
         return next(filter(None, reasons), "")
 
     def limit(self, name: str) -> SlotLimit | None:
-        """Return the lowest limit that extensions set for a device with several slots, or None."""
+        """Return the lowest limit of trials that extensions set for a device; None without any."""
         limits: list[SlotLimit] = [limit(name) for limit in self._points["limit"]]
         return min(limits, key=lambda each: each.slots, default=None)
 
     def crowding(self, trial: Trial, slot: Member) -> tuple[float, ...]:
-        """Return the crowding of a free slot on a device in use, one number per extension."""
+        """Return the crowding of a free slot for a trial (``Extension.crowding``), in order."""
         return tuple(crowding(trial, slot) for crowding in self._points["crowding"])
 
     def overfull(self, device: Device, trials: Sequence[Trial]) -> bool:
-        """Return True if trials in one lane are known to need more than the lane has."""
+        """Return True if these trials in one lane are known to need more than the lane has."""
         return any(overfull(device, trials) for overfull in self._points["overfull"])
 
     def foresees(self) -> bool:
-        """Return True if an extension foresees which trials have room where others have none."""
+        """Return True if an extension can tell in advance which waiting trials have room."""
         return any(foresees() for foresees in self._points["foresees"])
 
     def on_shared(self, trial: Trial, attempt: Attempt, event: EpochReported) -> bool:

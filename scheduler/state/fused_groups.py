@@ -1,7 +1,7 @@
-"""Fused groups: trials of a study that share a lane, to be trained together in its process.
+"""Fused groups: trials of one study that share a lane, so that its trainer computes them at once.
 
-The class here assumes that trials gain nothing by sharing. An extension may replace it
-(``Extension.fused_groups``).
+The class here assumes that trials gain nothing by sharing a lane. An extension may replace it by
+one that knows the gains (``Extension.fused_groups``).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class FusedGroups:
     """Fused groups without gain: trials of a study do not share lanes."""
 
     def observe(self, study: StudyState, attempt: Attempt, event: EpochReported) -> bool:
-        """Learn from an accepted epoch of a fused group, or from a report that predicts a gain.
+        """Learn from an accepted epoch in a shared lane, or from a report that predicts a gain.
 
-        Return True if the best number of the study's trials in a lane may have changed.
+        Return True if ``most`` may have changed for the study.
         """
         return False
 
@@ -29,7 +29,7 @@ class FusedGroups:
         return False
 
     def steps_at_once(self, study: StudyState) -> bool:
-        """Return True if trials in one lane compute their steps at once."""
+        """Return True if trials of the study in one lane compute their steps at once."""
         return False
 
     def most(self, study: StudyState) -> int:
@@ -37,7 +37,10 @@ class FusedGroups:
         return 1
 
     def pace(self, attempt: Attempt) -> float:
-        """Return the expected seconds of the attempt's epoch divided by its seconds alone."""
+        """Return the expected seconds of the attempt's epoch divided by its seconds alone.
+
+        This counts time in turn (``scheduler.state.epoch_times``).
+        """
         return 1.0
 
     def planned_pace(self, study: StudyState, trials: int) -> float:
@@ -48,13 +51,14 @@ class FusedGroups:
         return 1.0
 
     def more(self, study: StudyState) -> int:
-        """Return the number of further trials to draw for the study, to share lanes in use."""
+        """Return the number of further trials of the study that should take seats in its lanes."""
         return 0
 
     def promoted(self, study: StudyState) -> int:
-        """Return the number of those further trials that may be promotions by uncertain results.
+        """Return the number of the trials of ``more`` that may be uncertain promotions.
 
-        A later result could show that another trial should have been promoted.
+        After an uncertain promotion, later results may show that the strategy should have promoted
+        another trial.
         """
         return 0
 
@@ -63,5 +67,5 @@ class FusedGroups:
         return {}
 
 
-#: The fused groups used if no extension has others.
+#: The fused groups of an engine without an extension for them.
 NO_FUSED_GROUPS = FusedGroups()

@@ -10,19 +10,19 @@ from ..model.study import shards_of
 from ..model.trial import Trial
 from .state import EngineState, StudyState
 
-#: The most trials named with one segment.
+#: The most trials that are sent with one segment.
 AT_ONCE = 4
-#: Number of places at the front of the queue that are searched for trials.
+#: The number of places from the front of the queue in which trials are looked for.
 LOOKED_AT = 64
 
 
 def next_trials(
     state: EngineState, study: StudyState, trial: Trial, unknown: Callable[[Trial], bool]
 ) -> list[dict[str, Any]]:
-    """Return ``trial`` and the first waiting trials of its study, if they are ``unknown``.
+    """Return ``trial`` and the first waiting trials of its study, without those not ``unknown``.
 
-    Each comes with the fields of ``wire.messages.SegmentTask`` that a trainer needs to make the
-    trial as it is before its first epoch.
+    Each is a mapping with the fields of ``wire.messages.SegmentTask`` that a trainer needs to build
+    the trial as it is before its first epoch.
     """
 
     def candidates() -> Iterator[Trial]:

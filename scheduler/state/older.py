@@ -1,4 +1,7 @@
-"""Conversion of snapshots of version 0.2, in which studies and trials had some further fields."""
+"""Conversion of the engine's snapshots of 0.2 to the present form.
+
+Those snapshots keep some values in their studies and trials that now have tables of their own.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import Any
 
 
 def convert(snapshot: dict[str, Any]) -> None:
-    """Move these fields of a snapshot (JSON) to the places where their values are kept now."""
+    """Move values of studies and trials in a snapshot (JSON) to their present places."""
     windows: dict[str, dict[str, Any]] = {}
     for name, study in snapshot["studies"].items():
         if not study.pop("heard", True):

@@ -1,10 +1,10 @@
-"""Slot time: an attempt's part of its slot's time, and the sum of that part until now.
+"""Slot time: the time of its slot or lane that an attempt has had.
 
-Theory of operation. Most attempts have all of their slot's time. If several share a lane, each has
-a *part* of the lane's time, and the parts add up to 1; an extension divides them
-(``Extension.seats``). The engine is not told of single turns: it sums the part over time, from one
-change of the parts to the next. Costs never come from this sum, but from the seconds that epochs
-report, which are time in turn.
+Theory of operation. Mostly an attempt has all of its slot's time. If several attempts share a lane,
+each has a *part* of the lane's time; the parts add up to 1, and an extension sets them
+(``Extension.seats``). The engine is not told of single turns: it adds up each part over time, from
+one change of the parts to the next. The cost table does not use this estimate, but the seconds that
+epochs report, which count only turns.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def seconds_without_part(attempt: Attempt, at: float) -> float:
 
 
 def settle(state: EngineState, attempt: Attempt, at: float) -> None:
-    """Count the attempt's slot time until ``at``. Time without a part counts as waiting.
+    """Add the attempt's slot time until ``at`` to ``in_turn``. Time without a part is a wait.
 
-    Call this only for attempts whose time in turn is counted.
+    Call this only for attempts whose time in turn is counted (``counted_at`` is not None).
     """
     if state.cross_study:
         waits = state.waits.setdefault(attempt.segment.trial, Waits())

@@ -1,11 +1,12 @@
 """Spending of a study: device-seconds, joules and money.
 
-Theory of operation. An attempt holds a slot, or a part of a lane's time, from its dispatch to its
-end. That time includes its start and epochs that are lost; a gang is charged for each of its
-devices. Time is counted at each accepted epoch and at the end. If ``n`` lanes of a device are in
-use at that moment, the attempt is charged for 1/``n`` of the device. So the device-seconds of all
-studies on a device add up to about the time in which the device was in use. Money is device-seconds
-times the price of the device's kind. Joules are those that epochs report.
+Theory of operation. An attempt is charged for the time of its slot, or for its part of a lane's
+time, from its dispatch to its end. That includes its start and epochs that are lost. A gang is
+charged for each of its devices. The time is counted at each accepted epoch and at the end. If ``n``
+lanes of a device are in use at that moment, the attempt is charged for 1/``n`` of the device. So
+the device-seconds of all studies on a device add up to about the time in which the device was in
+use. Money is device-seconds times the price of the device's kind. Joules are those that epochs
+report.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from .state import Attempt, EngineState
 
 
 def device_share(state: EngineState, attempt: Attempt, *, priced: bool) -> float:
-    """Return the device-seconds of a second of the attempt's slot time; the money if ``priced``."""
+    """Return the device-seconds that a second of the attempt's slot time costs.
+
+    If ``priced``, return the money that it costs.
+    """
     members, total = attempt.segment.members, 0.0
     for member in members:
         device = state.devices[member.device]
@@ -28,10 +32,10 @@ def device_share(state: EngineState, attempt: Attempt, *, priced: bool) -> float
 def charged(
     state: EngineState, spent: Spent, attempt: Attempt, had: float, joules: float = 0.0
 ) -> Spent:
-    """Return ``spent`` plus ``joules`` and the attempt's slot time since it was last charged.
+    """Return ``spent`` plus ``joules`` and the cost of the attempt's time since its last charge.
 
-    ``had`` is its slot time until now (``slot_seconds``). Call this while the attempt holds its
-    slots.
+    ``had`` is the attempt's slot time until now (``slot_seconds``). Its ``charged`` is updated.
+    Call this while the attempt still has its slots, since the cost depends on the lanes in use.
     """
     seconds = max(0.0, had - attempt.charged)
     attempt.charged += seconds

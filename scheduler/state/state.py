@@ -23,15 +23,15 @@ from ..strategies.registry import AnyStrategy
 from .counted import Counted
 from .encoding import features_of
 
-#: Number of fences in an era. A restored ledger starts the era numbered by the current second
-#: (since 1970), so two restores from one backup start different eras. Fences stay below 2**53, as
-#: Lua counts.
+#: Number of fences in an era. A restored ledger starts a new era, numbered by the current second
+#: since 1970, so two restores from one backup start different eras. Fences stay below 2**53, up to
+#: which Lua's numbers are exact.
 ERA = 1_000_000
 
 
 @dataclass(slots=True)
 class StudyState:
-    """A study that has not ended."""
+    """A study that is known to the engine: one that has not ended, or that was reopened."""
 
     #: The study's current specification.
     spec: StudySpec
@@ -41,45 +41,47 @@ class StudyState:
     created_at: float
     #: ``running``, ``paused`` or one of ``OVER``.
     status: str = "running"
-    #: Time at which it ended (the runner's clock); None before.
+    #: When it ended (the runner's clock); None if it has not.
     finished_at: float | None = None
-    #: Time at which it was last given more trials (the runner's clock); 0 if it was not.
+    #: When it last got more trials, continued after its end, or was resumed after early failures
+    #: (the runner's clock); 0 before. Trials that ended earlier do not count as early failures.
     extended_at: float = 0.0
     #: Message for its user; empty if there is none.
     message: str = ""
     #: Its trials' ids, by number.
     trials: list[str] = field(default_factory=list)
-    #: Configurations from the user for which the sampler was not asked yet.
+    #: Configurations from the user that were not sent to the sampler yet.
     enqueued: list[Params] = field(default_factory=list)
-    #: Unanswered asks, by index.
+    #: Unanswered ``Ask`` decisions, by index.
     asks: dict[int, Ask] = field(default_factory=dict)
-    #: The index of the next ask.
+    #: The index of the next ``Ask``.
     next_ask: int = 0
     #: The number of its trials that are proposed, waiting or running.
     active: int = 0
-    #: The number of times a trial reached its target or ended well.
+    #: The number of times that a trial reached its target, completed or was pruned.
     succeeded: int = 0
     #: Devices that cannot work for it, each with the reason.
     refused: dict[str, str] = field(default_factory=dict)
     #: The machine's part of its numeric signature; empty before the first epoch.
     signature: str = ""
-    #: The system configuration that all trials have in common, except for exact knobs
+    #: The system configuration that all its trials have, except for knobs that do not change bits
     #: (``StudySpec.system_fixed``); None if it is not chosen yet.
     system: SystemConfig | None = None
-    #: The signatures of devices that computed for it or were refused
-    #: (``scheduler.engine.signatures``).
+    #: The machines' parts of the signatures of devices that computed for it or were refused, by
+    #: device (``scheduler.engine.signatures``).
     machines: dict[str, str] = field(default_factory=dict)
     #: Its best completed trials, whose last states are kept.
     best: list[str] = field(default_factory=list)
-    #: Reason why the last checkpoint of a trial could not be written, by trial.
+    #: Trials whose newest state could not be written to the store, each with the reason.
     undurable: dict[str, str] = field(default_factory=dict)
-    #: Number of trials that were added when the study was extended, and that a separate strategy
-    #: runs when the present one is done (``scheduler.engine.lifecycle``).
+    #: Number of trials that were added when the study was extended, and that wait for a strategy of
+    #: their own, which begins when the present one is done (``scheduler.engine.lifecycle``).
     held_back: int = 0
-    #: The number of slots it may have while other studies share the devices
-    #: (``scheduler.resources.fair_share``); None if it is alone.
+    #: The number of slots that it may use among other studies (``scheduler.resources.fair_share``);
+    #: None if no shares apply to it.
     share: float | None = None
-    #: The integral of ``share`` over time (slot-seconds).
+    #: The slot-seconds due to it: the integral of ``share`` over time, less its part of the time in
+    #: which slots were idle.
     due: float = 0.0
     #: Slot time of its closed attempts (slot-seconds).
     used: float = 0.0
@@ -87,36 +89,36 @@ class StudyState:
     waiting: list[str] = field(default_factory=list)
     #: Trials that users train by themselves (``scheduler.engine.user_trials``).
     handed_out: list[str] = field(default_factory=list)
-    #: The trial that each call of an objective has added, by call (``TrialAdded.call``).
+    #: The trial that each call of an objective has added, by the call's id (``TrialAdded.call``).
     calls: dict[str, str] = field(default_factory=dict)
     #: Device time, energy and money that it has used (``scheduler.state.spending``).
     spent: Spent = NOTHING_SPENT
-    #: The ended trials whose callbacks were not called yet. Callbacks may stop the study. None: no
-    #: script calls callbacks for the study's trials.
+    #: The ended trials whose callbacks were not called yet. Callbacks may stop the study. None if
+    #: no script calls callbacks for the study's trials.
     unheard: list[str] | None = None
-    #: After the study has reached a limit at which it ends: the one trial that still continues to
-    #: its target, or empty if none does. None if no such limit was reached.
+    #: The one trial that may still train to its target after the study has reached a limit at which
+    #: it ends; empty if there is none. None if no such limit was reached.
     finishes: str | None = None
     #: The extensions that the study has needed since it began.
     needs: list[str] = field(default_factory=list)
     #: Needed extensions that are missing or broken, each with the reason in words. They are not
-    #: called.
+    #: called for the study.
     lacks: dict[str, str] = field(default_factory=dict)
-    #: Trials that stay out of the queue until an extension lets them in, each with the reason in
-    #: words.
+    #: Trials that an extension keeps out of the queue, each with the reason in words.
     withheld: dict[str, str] = field(default_factory=dict)
 
     @property
     def at_work(self) -> int:
-        """The number of trials that are proposed, waiting or running, without those of users.
+        """The number of the strategy's trials that are proposed, waiting or running.
 
-        Trials that users enqueued (``waiting``) or train (``handed_out``) are left out.
+        Trials that users enqueued (``waiting``) or train by themselves (``handed_out``) are left
+        out.
         """
         return self.active - len(self.waiting) - len(self.handed_out)
 
     @property
     def to_come(self) -> int:
-        """The number of trials that its sampler was asked for and that do not exist yet."""
+        """The number of new trials for which its sampler was asked and has not answered yet."""
         return sum(ask.n for ask in self.asks.values() if not ask.resampled)
 
     @property
@@ -126,18 +128,18 @@ class StudyState:
 
     @property
     def ending(self) -> bool:
-        """True once the study has reached a limit at which it ends."""
+        """True if the study has reached a limit at which it ends."""
         return self.finishes is not None
 
     def count_trials(self, n: int) -> None:
-        """Count ``n`` more trials that the strategy is not asked for."""
+        """Count ``n`` more trials of the study that do not come from its strategy."""
         assert isinstance(self.strategy, FullBudget)
         self.strategy.asked += n
         self.strategy.n_trials += n
         self.spec = replace(self.spec, n_trials=self.strategy.n_trials)
 
     def ends(self, trial: Trial) -> bool:
-        """Return True if the trial is trained no more because its study has reached a limit."""
+        """Return True if the trial may not be trained any more, as its study reached a limit."""
         return self.finishes is not None and trial.id != self.finishes
 
     @property
@@ -165,7 +167,7 @@ class StudyState:
 
 @dataclass(slots=True)
 class EndedTrial:
-    """One of the best trials of an ended study: its last epoch, and its durable states."""
+    """One of the best trials of a study that has ended: its last epoch, and its durable states."""
 
     epoch: int
     state_hash: str
@@ -180,30 +182,30 @@ class DeviceState:
     device: Device
     #: The id of the worker process that serves the device.
     incarnation: str
-    #: The fence at work in each slot; 0 if there is none.
+    #: The fence of the attempt in each slot; 0 if the slot is free.
     fences: list[int]
     #: True if its worker takes no new segment.
     draining: bool = False
-    #: The machine's part of the signature that the device last computed under, in the worker's
-    #: environment; empty before its first epoch.
+    #: The machine's part of the signature under which the device last computed in the worker's own
+    #: environment; empty before its first epoch there.
     machine: str = ""
-    #: Losses of attempts in a row.
+    #: Number of attempts lost on it since the last accepted epoch.
     losses: int = 0
-    #: Time before which the device may not be used, after losses in a row (the runner's clock); 0
-    #: if it may be used.
+    #: Time until which the device may not be used, after losses in a row (the runner's clock); 0 if
+    #: it may be used.
     backoff_until: float = 0.0
     #: The trials at work on the device, if it has several slots.
     at_work: list[str] = field(default_factory=list)
-    #: Time of the last change of ``at_work`` (the runner's clock). If lanes have several seats:
-    #: time of the last change of ``in_use``.
+    #: Time of the last change of ``at_work`` (the runner's clock), or of ``in_use`` if lanes have
+    #: several seats.
     since: float = 0.0
-    #: Trials in ``at_work`` without an accepted epoch on this device.
+    #: Trials in ``at_work`` that have no accepted epoch on this device yet.
     cold: list[str] = field(default_factory=list)
-    #: The lanes in use, if lanes have several seats.
+    #: The lanes with residents, if lanes have several seats.
     in_use: list[int] = field(default_factory=list)
 
     def lanes_in_use(self) -> list[int]:
-        """Return the lanes with a resident. If lanes have one seat, a slot is a lane."""
+        """Return the numbers of the lanes with residents. A lane with one seat is a slot."""
         if self.device.seats == 1:
             return [slot for slot, fence in enumerate(self.fences) if fence]
         lane = self.device.lane
@@ -218,9 +220,16 @@ class DeviceState:
 class DeviceRecord:
     """A device as readers of the ledger see it, since ``at`` (seconds, the runner's clock).
 
-    ``state`` is one of ``joined``; ``resting`` (after losses in a row); ``draining`` (running
-    segments end their epoch) and ``drained`` (nothing runs on it); ``left``; ``held`` (it left, and
-    stays drained if it comes back). ``reason`` says why it rests or left.
+    ``state`` is one of:
+
+    - ``joined``: it may be used;
+    - ``resting``: it may not be used for a while, after losses in a row;
+    - ``draining``: it takes no new segment, and running segments end their epoch;
+    - ``drained``: the same, and nothing runs on it any more;
+    - ``left``: its worker serves it no more;
+    - ``held``: it left while an operator drained it, and is drained if it comes back.
+
+    ``reason`` says why it rests or left.
     """
 
     device: Device
@@ -236,10 +245,10 @@ class DeviceRecord:
 
 @dataclass(slots=True)
 class Drain:
-    """The operator's drain of a device. It outlasts the device's worker and the device's absence.
+    """An operator's drain of a device. It stays in force if the device leaves and comes back.
 
-    At ``deadline`` (the runner's clock), attempts still running on the device are revoked; None for
-    never. ``gone`` is the record of the device if it has left since.
+    Attempts that still run on the device at ``deadline`` (the runner's clock) are revoked; if it is
+    None, none is. ``gone`` is the record of the device if it has left since.
     """
 
     deadline: float | None = None
@@ -248,7 +257,7 @@ class Drain:
 
 @dataclass(slots=True)
 class Attempt:
-    """A segment that was dispatched and is not closed yet."""
+    """One dispatch of a segment, until it is closed."""
 
     #: The id of the decision that dispatched it.
     decision: str
@@ -260,37 +269,39 @@ class Attempt:
     dispatched_at: float
     #: Training time of its accepted epochs (seconds).
     trained: float = 0.0
-    #: Time at which its current epoch began, as far as known (the runner's clock).
+    #: When the last epoch was accepted, or else when it was dispatched (the runner's clock). Its
+    #: current epoch is assumed to have begun then.
     began: float = 0.0
     #: True if the trial's previous segment had another number of devices.
     resized: bool = False
-    #: True if it was asked to close at the end of its epoch.
+    #: True if it was told to close at the end of its current epoch.
     cut: bool = False
-    #: True if it measures widths even if other trials wait for its devices.
+    #: True if it measures widths and continues even if other trials wait for its devices.
     lasts: bool = False
-    #: True if the trial leaves the device at the end of its epoch
-    #: (``scheduler.resources.packing``).
+    #: True if the trial leaves its slot at the end of its current epoch, because too many trials
+    #: share the device or another device is empty.
     leaves: bool = False
     #: True if it has all turns of its lane for now (``SegmentValues.undivided``).
     undivided: bool = False
     #: Kind of its start.
     start: SegmentStart = SegmentStart.NEW
-    #: Seconds since the acceptance of its first epoch that were not training.
+    #: Seconds between its first and its last accepted epoch that were not training.
     between: float = 0.0
     #: The number of epochs chosen for it, and the reason; None if it measures widths.
     length: SegmentLength | None = None
-    #: The part of its slot or lane time that is already in its study's ``spent`` (seconds).
+    #: Seconds of its slot time that are already in its study's ``spent``.
     charged: float = 0.0
-    #: The part of its slot's time that it is assumed to have (``scheduler.state.slot_time``).
+    #: The part of its slot's or lane's time that it has now, from 0 to 1, by estimate
+    #: (``scheduler.state.slot_time``).
     part: float = 1.0
-    #: The slot time that it is assumed to have had until ``counted_at`` (seconds).
+    #: The slot time that it has had until ``counted_at`` (seconds), by estimate.
     in_turn: float = 0.0
-    #: Time until which ``in_turn`` is counted (the runner's clock); None if it has all of its
-    #: slot's time.
+    #: Time until which ``in_turn`` is counted (the runner's clock); None if it does not share a
+    #: lane, so that it has all of its slot's time.
     counted_at: float | None = None
     #: The value of ``in_turn`` when its current epoch began.
     epoch_from: float = 0.0
-    #: True if another trial has shared its lane with it.
+    #: True if it has ever shared its lane with another trial.
     accompanied: bool = False
     #: The number of the last message with its objective's writings (``TrialWritten.number``).
     writings: int = 0
@@ -298,11 +309,14 @@ class Attempt:
 
 @dataclass(slots=True)
 class Waits:
-    """The time that a trial waits, while a policy orders the trials of all studies."""
+    """The waiting time and device time of a trial.
+
+    They are counted only while the policy orders the trials of all studies.
+    """
 
     #: Time at which it joined the queue (the runner's clock); None if it is not in the queue.
     queued_at: float | None = None
-    #: Its time in the queue before ``queued_at`` (seconds).
+    #: Seconds that it waited before ``queued_at``, since it last got a target.
     waited: float = 0.0
     #: The device time of its accepted epochs (device-seconds).
     service: float = 0.0
@@ -312,9 +326,10 @@ class Waits:
 class PastWindows:
     """The width windows that a study has had."""
 
-    #: The number of windows in a row that found no gain, or were lost.
+    #: The number of windows in a row that found no gain or were lost. If the code fails in a
+    #: window, it is set so high that the study gets no further windows.
     vain: int = 0
-    #: The widest width of the last window, by trial.
+    #: The widest width of the last window that is not counted in ``cut``, by trial.
     widest: dict[str, int] = field(default_factory=dict)
     #: The number of windows that were cut before they had measured two widths, by trial.
     cut: dict[str, int] = field(default_factory=dict)
@@ -335,50 +350,50 @@ class EngineState:
     policy: str = "fifo"
     #: True if the policy orders the trials of all studies, so that no shares apply.
     cross_study: bool = False
-    #: True from the first ``PolicyChosen.fill_at_end`` on.
+    #: True once an event has set ``PolicyChosen.fill_at_end``.
     fill_at_end: bool = False
-    #: True from the first ``PolicyChosen.keep_failed`` on.
+    #: True once an event has set ``PolicyChosen.keep_failed``.
     keep_failed: bool = False
-    #: True from the first ``PolicyChosen.keep_widths`` on.
+    #: True once an event has set ``PolicyChosen.keep_widths``.
     keep_widths: bool = False
-    #: Studies that have not ended, by id.
+    #: Studies that have not ended or were reopened, by id.
     studies: dict[str, StudyState] = field(default_factory=dict)
-    #: Names of ended studies, by id.
+    #: Names of all other studies, which have ended, by id; ``DELETED`` for a deleted study.
     finished: dict[str, str] = field(default_factory=dict)
     #: The best trials of the studies that ended last, by study and trial. Late reports of durable
     #: states are checked against them.
     ended: dict[str, dict[str, EndedTrial]] = field(default_factory=dict)
-    #: Trials of the studies that have not ended, by id.
+    #: Trials of the studies in ``studies``, by id.
     trials: dict[str, Trial] = field(default_factory=dict)
     #: Open attempts, by fence.
     attempts: dict[int, Attempt] = field(default_factory=dict)
     #: Devices that have joined, by name.
     devices: dict[str, DeviceState] = field(default_factory=dict)
-    #: The operator's drains by device, joined or not.
+    #: The operator's drains, by the device's name. A drained device may have left.
     held: dict[str, Drain] = field(default_factory=dict)
-    #: Waiting trials, in the order of the standing plan.
+    #: The queue: waiting trials in the order of the standing plan.
     ready: list[str] = field(default_factory=list)
-    #: The width that the standing plan gives each trial; 1 if absent.
+    #: The width that the standing plan gives each trial; 1 for a trial that is absent.
     widths: dict[str, int] = field(default_factory=dict)
     #: ``Plan.patient`` of the standing plan.
     patient: bool = False
-    #: The standing plan's width plans, by trial.
+    #: The width plans of the standing plan, by trial (``Plan.courses``).
     courses: dict[str, WidthPlan] = field(default_factory=dict)
     #: The width windows of the standing plan, by trial (``Plan.windows``).
     windows: dict[str, WindowPlan] = field(default_factory=dict)
     #: The past width windows, by study. Studies without any are left out.
     past_windows: dict[str, PastWindows] = field(default_factory=dict)
-    #: The waits of trials, by trial, while the policy has ordered the trials of all studies.
+    #: Waiting times, by trial. They are counted only under a policy that orders all studies'
+    #: trials.
     waits: dict[str, Waits] = field(default_factory=dict)
-    #: The number of later trials that went to shared devices while a trial waited for room, by the
-    #: waiting trial.
+    #: The number of times that a later trial got a slot of a shared device while a trial found no
+    #: room, by the trial that waits for room.
     passed: dict[str, int] = field(default_factory=dict)
     #: ``Plan.rule`` of the standing plan.
     rule: str = ""
     #: ``Plan.deadline`` of the standing plan (the runner's clock).
     deadline: float = 0.0
-    #: (``Plan.rule``, ``Plan.deadline``) of the standing plan of each study that has a share, by
-    #: study.
+    #: (``Plan.rule``, ``Plan.deadline``) of the standing plan of each study with a share, by study.
     own_rules: dict[str, tuple[str, float]] = field(default_factory=dict)
     #: ``Plan.hold`` of the standing plan.
     hold: list[str] = field(default_factory=list)
@@ -386,15 +401,15 @@ class EngineState:
     packed: bool = False
     #: ``Plan.until`` of the standing plan (the runner's clock).
     plan_until: float = math.inf
-    #: The policy's last failure; empty once a later plan was good.
+    #: The reason why the policy's last plan is not used; empty if it is used.
     plan_error: str = ""
     #: The unanswered question to a user's policy; None if there is none.
     plan_asked: AskPlan | None = None
-    #: Time until which a user's policy is not asked (the runner's clock).
+    #: Time until which a user's policy that failed is not asked (the runner's clock).
     aside_until: float = 0.0
-    #: True if the plan's input has changed since the plan was made.
+    #: True if the input of the standing plan has changed since the plan was made.
     dirty: bool = False
-    #: Time at which the plan was made (the runner's clock); None if it must be made at once.
+    #: When the last plan was made (the runner's clock); None if the next plan is due at once.
     planned_at: float | None = None
     #: Time at which shares were last computed (the runner's clock); None if fewer than two studies
     #: are at work.
@@ -405,7 +420,7 @@ class EngineState:
     faults: FaultTable = field(default_factory=FaultTable)
     #: Rate at which slots are preempted.
     preemptions: PreemptionTable = field(default_factory=PreemptionTable)
-    #: Counts of outcomes, and the uses of time.
+    #: Counts of epochs by outcome, and times of training and of starts.
     tally: Tally = field(default_factory=Tally)
     #: Slowdowns of trials that share a device.
     sharing: SharingTable = field(default_factory=SharingTable)
@@ -417,7 +432,7 @@ class EngineState:
     def features(self, trial: Trial) -> tuple[float, ...]:
         """Return the numbers that describe the trial to the cost table.
 
-        Once the trial has run, these are the numbers that the table keeps.
+        For a trial that has been measured, these are the numbers that the table already has.
         """
         own = self.costs.own(trial.study, trial.id)
         if own is not None:
@@ -425,7 +440,11 @@ class EngineState:
         return self.features_of(trial)
 
     def features_of(self, trial: Trial) -> tuple[float, ...]:
-        """Return the numbers that distinguish the trial from others of its study."""
+        """Return the numbers that distinguish the trial from other trials of its study.
+
+        They come from its parameters (``encoding.features_of``) and, if an extension has given the
+        cost table better numbers in place of some parameters, from those.
+        """
         study, better = self.studies[trial.study], self.costs.features.get(trial.study)
         if better is None:
             return features_of(study.spec, trial.params)
@@ -449,14 +468,17 @@ class EngineState:
         return self.past_windows.get(study, _NO_WINDOWS)
 
     def seconds_at(self, trial: Trial, width: int) -> float | None:
-        """Return the seconds expected of an epoch on ``width`` devices; None if not measured."""
+        """Return the expected seconds of an epoch of the trial on ``width`` devices, or None.
+
+        None means that no epoch of the study was measured.
+        """
         return self.costs.seconds_at(trial.study, trial.id, width, self.features(trial))
 
     def epoch_seconds(self, trial: Trial) -> float | None:
         """Return the expected seconds of an epoch of the trial at its last width.
 
-        For a trial that has not run, the result is for one device. It is None if nothing was
-        measured.
+        For a trial that was not measured, return the seconds on one device; None if no epoch of its
+        study was measured.
         """
         own = self.costs.own(trial.study, trial.id)
         if own is not None:
@@ -464,11 +486,11 @@ class EngineState:
         return self.costs.expected(trial.study, trial.id, 1, self.features(trial)).level
 
     def attempts_on(self, device: str) -> list[Attempt]:
-        """Return the attempts at work on a device, in the order of their dispatch."""
+        """Return the open attempts on a device, in the order of their dispatch."""
         return [self.attempts[f] for f in sorted({*self.devices[device].fences}) if f]
 
     def residents(self, device: DeviceState, lane: int) -> list[Attempt]:
-        """Return the attempts in the seats of a lane, in the order of their dispatch."""
+        """Return the open attempts in the seats of a lane, in the order of their dispatch."""
         fences = {device.fences[slot] for slot in device.seats_of(lane)}
         return [self.attempts[fence] for fence in sorted(fences) if fence]
 
@@ -480,7 +502,11 @@ class EngineState:
         )
 
     def slowdown(self, attempt: Attempt) -> float:
-        """Return the factor by which sharing its device slows the attempt down; 1 if not known."""
+        """Return the factor by which other trials on its device slow the attempt's steps down.
+
+        It is 1 if the attempt is a gang or alone. Trials in the same lane take turns, so they do
+        not count.
+        """
         name = attempt.segment.members[0].device
         device = self.devices[name]
         shared = device.device.seats > 1
@@ -503,7 +529,7 @@ class EngineState:
         return not any(self.devices[device].fences)
 
     def elastic(self) -> bool:
-        """Return True if any study that has not ended allows trials wider than one device."""
+        """Return True if any study in ``studies`` allows trials wider than one device."""
         return any(study.spec.max_width > 1 for study in self.studies.values())
 
     def device_status(self, device: str) -> str:
@@ -516,10 +542,10 @@ class EngineState:
 
 @dataclass(slots=True)
 class Changes:
-    """Changes since the last ``take_changes``. The readers' tables in the ledger follow them.
+    """Changes since the last ``Core.take_changes``, which the ledger writes to its readers' tables.
 
-    ``durables`` is by (trial, epoch): the state and the time when it became durable, or None if the
-    state was discarded.
+    ``durables`` has, by (trial, epoch), the durable state and the time when it became durable; None
+    if the state was discarded.
     """
 
     studies: dict[str, StudyRecord] = field(default_factory=dict)
