@@ -1,1 +1,1 @@
-"""Allocation of slots to trials: fair shares, slots, packing."""
+"""Allocation of slots to trials: fair shares of studies, free slots, packing, segment lengths."""

@@ -2,26 +2,27 @@
 
 Theory of operation. A study's *share* is a number of slots. The slots go to the studies of the
 highest priority first, as far as these can use them, and within a priority by weight. Slots that a
-study cannot use go to the others of its priority, again by weight (weighted max-min fairness:
-Bertsekas and Gallager, Data Networks, section 6.5.2). Shares are fractions and slots are not, so
-each study has a *credit*: the integral over time of its share less the slots it held
-(slot-seconds). Slots that no study held give no credit. Among the studies with waiting trials,
-those below the whole part of their share get the next free slot, then those with the most credit.
-So over time each study gets slots by its weight, and no slot is reserved.
+study cannot use go to the other studies of its priority, again by weight (weighted max-min
+fairness: Bertsekas and Gallager, Data Networks, section 6.5.2). A share may be a fraction, but
+slots are whole. So each study has a *credit*: the integral over time of its share less the slots
+that it held (slot-seconds). Slots that no study held give no credit. The next free slot goes to a
+study with waiting trials: of those with the highest priority, first to the studies that hold fewer
+slots than the whole part of their share, then to the study with the most credit. So over time each
+study gets slots by its weight, and no slot is reserved.
 
 A running trial gives way at the end of its segment if its study holds more than its share, and
-another study with waiting trials is below the whole part of its share or has a credit of more than
-``YIELD_CREDIT``. It also gives way if its study holds a whole slot more than its share, and the
-studies with waiting trials together lack a whole slot: if there are more studies than slots, each
-of them may lack less than one. A study gains no credit for slots that it does not want: while it
-has no waiting trial, its share is at most the number of slots it holds.
+another study with waiting trials holds fewer slots than the whole part of its share or has more
+than ``YIELD_CREDIT`` of credit. It gives way to such a study of a higher priority even if its own
+study holds no more than its share. It also gives way if its study holds a whole slot more than its
+share, and the studies with waiting trials together lack a whole slot. (If there are more studies
+than slots, each study may lack less than one.) A study gains no credit for slots that it does not
+want: while it has no waiting trial, its share is at most the number of slots that it holds.
 
-If lanes have several seats, a slot is a lane: each resident holds the part of the lane that its
-turns are worth. A trial that gets a seat in such a lane slows the residents down instead of waiting
-for them.
+If lanes have several seats, a lane counts as a slot, and each resident holds its part of the lane's
+time. A trial that gets a seat in such a lane slows the residents down instead of waiting for them.
 
-If only one study is at work there is nothing to share, and nothing is counted. The same holds under
-a policy that orders the trials of all studies.
+If only one study is at work, there is nothing to share, and nothing is counted. The same holds
+under a policy that orders the trials of all studies.
 """
 
 from __future__ import annotations
@@ -36,17 +37,18 @@ from ..state.slot_time import slot_seconds
 from ..state.state import Attempt, StudyState
 from .slots import capacity
 
-#: A share within this distance of a whole number counts as whole.
+#: Rounding errors of shares and slots up to this amount are ignored.
 TOLERANCE = 1e-9
 
-#: Slot-seconds of credit at which a running trial of another study gives way.
+#: Slot-seconds of a study's credit above which a running trial of another study gives way.
 YIELD_CREDIT = 60.0
 
 
 class Claim(NamedTuple):
-    """A study's claim to slots.
+    """The claim of a study to slots.
 
-    ``demand`` is in slots, and ``weight`` is above 0. Claims of the highest ``priority`` go first.
+    ``weight`` is above 0. Claims of the highest ``priority`` go first. ``demand`` is the number of
+    slots that the study can use.
     """
 
     weight: float
@@ -55,7 +57,7 @@ class Claim(NamedTuple):
 
 
 def divide(claims: Sequence[Claim], slots: float) -> list[float]:
-    """Return the share of each claim. They add up to ``slots`` if the demand is large enough.
+    """Return the share of each claim. Shares add up to ``slots`` if the demand is large enough.
 
     >>> divide([Claim(2.0, 0, 9), Claim(1.0, 0, 9)], 3)
     [2.0, 1.0]
@@ -66,7 +68,7 @@ def divide(claims: Sequence[Claim], slots: float) -> list[float]:
     for priority in sorted({claim.priority for claim in claims}, reverse=True):
         same_priority = [index for index, claim in enumerate(claims) if claim.priority == priority]
         same_priority.sort(key=lambda index: claims[index].demand / claims[index].weight)
-        # The claim with the least demand for its weight goes first: the others get what it leaves.
+        # The smallest demand for its weight goes first, so that later claims get what it leaves.
         for position, index in enumerate(same_priority):
             weights = math.fsum(claims[each].weight for each in same_priority[position:])
             shares[index] = min(claims[index].demand, slots * (claims[index].weight / weights))
@@ -75,7 +77,9 @@ def divide(claims: Sequence[Claim], slots: float) -> list[float]:
 
 
 def apportion(shares: Sequence[float], whole: int) -> list[int]:
-    """Return whole numbers in proportion to ``shares``, ``whole`` in all, by largest remainders.
+    """Return whole numbers in proportion to ``shares`` that add up to ``whole``.
+
+    Numbers are rounded by the method of largest remainders. If all shares are 0, so are they.
 
     >>> apportion([8 / 3, 4 / 3], 4)
     [3, 1]
@@ -92,7 +96,7 @@ def apportion(shares: Sequence[float], whole: int) -> list[int]:
 
 
 def _slots(attempt: Attempt) -> float:
-    """Return the number of slots, or lanes, that an attempt holds."""
+    """Return the number of slots that an attempt holds; a part of one if it shares a lane."""
     return attempt.part * len(attempt.segment.members)
 
 
@@ -119,8 +123,8 @@ class FairShare:
     ) -> None:
         """Count the slot-seconds due to each study until now, and compute all shares again.
 
-        The studies in ``unbounded`` are assumed to use any number of slots. A study that was alone
-        until now starts without credit.
+        The studies in ``unbounded`` are assumed to use any number of slots. A study that had no
+        share until now starts without credit.
         """
         slots_held = self.held()
         for study in self._state.studies.values():
@@ -149,10 +153,10 @@ class FairShare:
             study.share = share
 
     def _cancel_idle_credit(self, competing: Sequence[StudyState]) -> None:
-        """Take the credit for idle slots away from each study, in proportion to its share.
+        """Take the credit for idle slots away from the studies, in proportion to their shares.
 
-        Such credit would grow in proportion to the shares but be paid back in equal parts, so
-        studies of greater weight would get more than their share.
+        Otherwise this credit would grow in proportion to the shares but be paid back in equal
+        parts, so studies of greater weight would get more than their share.
         """
         total = math.fsum(study.share or 0.0 for study in competing)
         idle = math.fsum(self._credit(study) for study in competing)
@@ -161,22 +165,23 @@ class FairShare:
                 study.due -= idle * ((study.share or 0.0) / total)
 
     def release_unused(self, competing: Sequence[StudyState]) -> None:
-        """Limit the share of each study without waiting trials to the slots that it holds."""
+        """Limit the share of each study that has no waiting trial to the slots that it holds."""
         slots_held, waiting_studies = self.held(), self.studies_waiting()
         for study in competing:
             if study.share is not None and study.spec.id not in waiting_studies:
                 study.share = min(study.share, float(slots_held[study.spec.id]))
 
     def queue(self) -> tuple[str, ...]:
-        """Return all waiting trials, in the order in which each would get one slot."""
+        """Return all waiting trials in the order in which they would get slots, one slot each."""
         shared = self._state.shared_at is not None
         return tuple(self.in_order(simulated=True) if shared else self._state.ready)
 
     def in_order(self, *, simulated: bool = False) -> Iterator[str]:
         """Yield the waiting trials, each from the study that is next to get a slot.
 
-        If ``simulated`` is True, each trial is assumed to get a slot. Beyond their shares, studies
-        then take turns by weight.
+        Unless ``simulated``, a trial counts as holding slots only if it was dispatched before the
+        next trial is asked for. If ``simulated``, each trial is assumed to get one slot, and
+        studies that have their share take turns by weight.
         """
         queues: dict[str, list[str]] = {}
         for name in reversed(self._state.ready):
@@ -207,9 +212,9 @@ class FairShare:
                 slots_held[study] += _slots(self._state.attempts[trial.fence])
 
     def should_yield(self, study: StudyState, trial: Trial, slots: float) -> bool:
-        """Return True if ``trial`` should give way after a segment on ``slots`` slots has closed.
+        """Return True if ``trial``, whose segment on ``slots`` slots has closed, should give way.
 
-        The trial does so for a waiting trial of another study.
+        The module's docstring has the rule.
         """
         if study.share is None:
             return False
@@ -238,13 +243,16 @@ class FairShare:
         return min(beyond, missing) >= 1.0 - TOLERANCE
 
     def _credit(self, study: StudyState) -> float:
-        """Return the slot-seconds due to the study until now, less those that it has had."""
+        """Return the slot-seconds that were due to the study until now and that it has not had.
+
+        The result is below 0 if it has had more, and 0 if no shares apply.
+        """
         if study.share is None or self._state.shared_at is None:
             return 0.0
         return study.due + study.share * (self._core.at - self._state.shared_at) - self._used(study)
 
     def _used(self, study: StudyState) -> float:
-        """Return the slot-seconds that the study has had."""
+        """Return the slot-seconds that the study has had until now."""
         return study.used + sum(
             len(attempt.segment.members) * slot_seconds(attempt, self._core.at)
             for attempt in self._state.attempts.values()
@@ -254,7 +262,7 @@ class FairShare:
     def held(self) -> dict[str, float]:
         """Return the number of slots that each study holds, by study.
 
-        Each of several residents of a lane counts with its part of the lane.
+        A trial that shares a lane counts with its part of the lane's time.
         """
         slots_held = dict.fromkeys(self._state.studies, 0.0)
         for attempt in self._state.attempts.values():

@@ -1,13 +1,13 @@
 """Giving way: a running trial goes back to the queue at the end of its epoch.
 
-Theory of operation. A plan may hold running trials (``Plan.hold``), so that waiting trials go
-first. A held trial's segment of several epochs is cut. When the segment closes, the trial joins the
-end of the queue. It keeps its time of arrival, and the next plan orders it among the others. If no
-trial waits by then, it continues where it is.
+Theory of operation. A plan may name running trials that are *held* (``Plan.hold``), so that waiting
+trials go first. The segment of a held trial is cut at the end of the current epoch. When the
+segment closes, the trial joins the end of the queue. It keeps its time of arrival, and the next
+plan orders it among the waiting trials. If no trial waits by then, it continues in its slot.
 
 If lanes have several seats, a waiting trial may take a seat in a lane with held trials, which then
-have no part of the lane's time (``Extension.seats``). They give way within a step, and later
-continue in the middle of their epoch.
+have no part of the lane's time (``Extension.seats``). Held trials there stop after their current
+step, and later continue in the middle of their epoch.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class GivingWay:
         self._state = core.state
 
     def can_give_way(self, trial: Trial) -> bool:
-        """Return True if a held trial goes back to the queue once its segment has closed.
+        """Return True if a held trial, whose segment has closed, goes back to the queue.
 
         It does if it can continue on any device, and another trial waits.
         """
         return can_move(self._state, trial) and bool(self._core.ready())
 
     def give_way(self, trial: Trial) -> None:
-        """Put ``trial`` at the end of the queue."""
+        """Put ``trial``, which is held, at the end of the queue."""
         self._state.hold.remove(trial.id)
         self._state.ready.append(trial.id)
         self._core.invalidate_plan()
@@ -41,7 +41,7 @@ class GivingWay:
     def cut_held(self) -> None:
         """Cut the segments of the trials that the plan holds, each at the end of its epoch."""
         for name in self._state.hold:
-            trial = self._state.trials.get(name)  # its study may have ended
+            trial = self._state.trials.get(name)  # None if its study has ended
             attempt = None if trial is None else self._state.attempts.get(trial.fence)
             if trial is None or attempt is None or attempt.cut:
                 continue

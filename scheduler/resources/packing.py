@@ -1,9 +1,10 @@
 """Packing: the trials that are at work together on a device, and the choice of those that leave.
 
 Theory of operation. When a device holds more trials than it may (``slots.slot_limit``), the newest
-are cut at the end of their epoch. One of several trials on a device is also cut when another device
-is empty. A trial that was cut is not overtaken. A trial that would have to start over elsewhere
-stays: an Optuna objective, or an epoch function whose last epoch has no checkpoint.
+trials leave it at the end of their epoch. One of several trials on a device also leaves when
+another device is empty. While a trial is about to leave, the device gets no new trial, and the
+trial that has left is first in the queue. A trial that would have to start over elsewhere stays: an
+Optuna objective, or an epoch function whose last epoch has no checkpoint.
 
 If lanes have several seats, an extension decides which trials leave (``Extension.seats``).
 """
@@ -27,15 +28,18 @@ class Packing:
         self._extensions = core.extensions
 
     def at_work_changed(self) -> None:
-        """Record the trials at work on each device where this event started or ended attempts.
+        """Record the trials at work on each device on which this event started or ended attempts.
 
-        Call it after the event is handled.
+        Call this after the event is handled.
         """
         for name in sorted(self._core.touched & self._state.devices.keys()):
             self._record_at_work(name)
 
     def _record_at_work(self, name: str) -> None:
-        """Record the trials now at work on the device, and since when. New trials are cold."""
+        """Record the trials now at work on the device, and the time of the change.
+
+        New trials count as cold, as they have no accepted epoch on this device.
+        """
         device = self._state.devices[name]
         now = [each.segment.trial for each in self._state.attempts_on(name)]
         if sorted(now) != sorted(device.at_work):
@@ -47,7 +51,10 @@ class Packing:
             device.in_use, device.since = lanes, self._core.at
 
     def rebalance(self, free: Sequence[Member]) -> None:
-        """Make trials that need not share a device leave it at the end of their epoch."""
+        """Make trials leave devices that hold too many, or that they share while others are empty.
+
+        They leave at the end of their epoch. ``free`` are the free slots.
+        """
         empty = [slot.device for slot in free if self._state.is_free(slot.device)]
         self._extensions.seats.use_lanes(free)
         for name, device in self._state.devices.items():
@@ -78,7 +85,10 @@ class Packing:
 
 
 def leave_if_it_can(core: Core, attempt: Attempt) -> None:
-    """Make a trial leave its slot at the end of its epoch, if it can continue elsewhere."""
+    """Make a trial leave its slot at the end of its epoch, if it can continue elsewhere.
+
+    A trial in the last epoch before its target is left alone.
+    """
     trial = core.state.trials[attempt.segment.trial]
     may = epochs_left(core.state, attempt) and can_move(core.state, trial)
     if may and not attempt.leaves:

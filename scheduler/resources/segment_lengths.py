@@ -1,4 +1,4 @@
-"""Length of a trial's next segment, from the engine's state, and the kind of its start."""
+"""The length of a trial's next segment, from the engine's state, and the kind of its start."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def next_length(
     """Return the length of the trial's next segment on ``members``, and the reason for it.
 
     ``one_epoch`` is True if an extension wants a segment of one epoch (``SegmentValues``). ``left``
-    is the seconds during which the segment may start epochs (infinite if no limit of its study is
-    near).
+    is the number of seconds during which the segment may start epochs; it is infinite if no limit
+    of the study is near.
     """
     spec, seconds = state.studies[trial.study].spec, state.epoch_seconds(trial)
     # An objective whose last epoch is accepted has still to return.
@@ -38,7 +38,7 @@ def next_length(
         limit, limited_by = within, LengthReason.LIMIT
     if one_epoch:
         limit, limited_by = 1, LengthReason.PROBE
-    # If there are other slots, one of them may be free for the trial earlier than its own.
+    # After a preemption the trial may resume in another slot, unless this is the only one.
     alone = len(state.devices) == 1 and len(state.devices[members[0].device].fences) == 1
     tier = SegmentStart.TRAINER if alone else SegmentStart.STORE
     return segment_length(
@@ -56,7 +56,8 @@ def next_length(
 def segment_start(trial: Trial, members: tuple[Member, ...]) -> SegmentStart:
     """Return the kind of start that a waiting trial's next segment has on ``members``.
 
-    After a failure or a loss the trainer may have ended, so its memory is assumed to be gone.
+    After a failure or a loss, the trainer may have ended, so the state in its memory is assumed to
+    be lost.
     """
     if trial.epoch == trial.begin:
         return SegmentStart.NEW

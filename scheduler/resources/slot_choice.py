@@ -1,4 +1,4 @@
-"""Slot choice: a trial gets the free slot where its state is in memory, or else another."""
+"""The choice among free slots: a trial gets one where its state is in memory, if it can."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from ..state.state import EngineState
 
 
 def warm_first(trial: Trial, empty: list[Member], width: int) -> tuple[Member, ...]:
-    """Return ``width`` empty devices; those that have the trial's state in memory come first."""
+    """Return slot 0 of up to ``width`` empty devices; those with the trial's state come first.
+
+    The trial's state is assumed to be in memory on the devices of its last segment.
+    """
     warm = [member.device for member in trial.members]
     names = [slot.device for slot in empty]
     first = [name for name in warm if name in names]
@@ -20,9 +23,10 @@ def warm_first(trial: Trial, empty: list[Member], width: int) -> tuple[Member, .
 def members_of(
     state: EngineState, extensions: Extensions, trial: Trial, free: list[Member], width: int
 ) -> tuple[Member, ...]:
-    """Return up to ``width`` of the free slots for the trial.
+    """Return up to ``width`` of the free slots for the trial; an empty tuple if it must wait.
 
-    A trial with a width plan starts at its wide or narrow width, or not at all.
+    A trial with a width plan waits until its wide or its narrow width is free. If studies have
+    shares, it does not wait but takes the devices that are free.
     """
     empty = [slot for slot in free if slot.slot == 0 and state.is_free(slot.device)]
     width_plan = state.courses.get(trial.id)
@@ -40,8 +44,9 @@ def members_of(
 def _slot(state: EngineState, extensions: Extensions, trial: Trial, free: list[Member]) -> Member:
     """Return the slot where the trial's state is in memory, else the least crowded slot.
 
-    An empty device is preferred unless the trial would have to start over there. A seat in a lane
-    with residents is taken only if there is no other slot.
+    Only slots of empty devices are considered if there are any, except for Optuna objectives, which
+    start over on another device. A seat in a lane with residents is chosen only if there is no
+    other slot.
     """
     if state.studies[trial.study].spec.contract != "objective":
         free = [slot for slot in free if state.is_free(slot.device)] or free
@@ -55,7 +60,7 @@ def _slot(state: EngineState, extensions: Extensions, trial: Trial, free: list[M
 
 
 def _warm_slot(state: EngineState, member: Member, free: list[Member]) -> Member | None:
-    """Return a free slot of the lane that ``member`` was in; None if there is none."""
+    """Return a free slot of the lane in which ``member`` was; None if there is none."""
     device = state.devices.get(member.device)
     # A device that left may have come back with fewer slots.
     if device is None or member.slot >= len(device.fences):

@@ -1,12 +1,12 @@
 """Free slots of devices that can hold several trials.
 
-Theory of operation. A device with several slots is given one trial, then one more as long as its
-limit allows (``Extension.limit``, or else the number of its slots) and no gang is at work. Empty
-devices always come first. While a number of trials is being tried, it is tried on one device only.
-Policies take no part in this: they order the trials, whatever the slots.
+Theory of operation. A device with several slots gets one trial, and then further trials one by one,
+as long as its limit allows (``Extension.limit``, or else the number of its slots) and no gang is at
+work on any device. Empty devices always come first. Policies take no part in this: they order the
+trials, whatever the slots.
 
-If lanes have several seats, all of this applies to lanes: a free lane counts as a free slot, and
-neighbours in a lane take turns, so they do not slow each other's steps down. An extension decides
+If lanes have several seats, all of this applies to lanes: a free lane counts as a free slot. The
+residents of one lane take turns, so they do not slow each other's steps down. An extension decides
 which trials take seats in lanes with residents (``Extension.seats``).
 """
 
@@ -17,15 +17,16 @@ from ..model.trial import Trial
 from ..state.extensions import Extensions, SlotLimit
 from ..state.state import Attempt, DeviceState, EngineState
 
-#: The fewest epochs that a trial must have left before a second trial is tried next to it.
+#: The fewest epochs that a trial on a device must have left after its current one, if one more
+#: trial is only tried there (``SlotLimit.exploring``).
 MIN_EPOCHS_LEFT = 3
 
 
 def free_slots(state: EngineState, extensions: Extensions) -> list[Member]:
-    """Return one free slot of each device that may take a trial, empty devices first."""
+    """Return one free slot of each device that may get a trial, empty devices first."""
     empty, shared = list[Member](), list[Member]()
     for name, device in state.devices.items():
-        if all(device.fences) or not state.usable(name):  # the most frequent case
+        if all(device.fences) or not state.usable(name):  # mostly no slot is free
             continue
         slot: int | None = device.fences.index(0)
         if device.device.seats > 1 and any(device.fences):
@@ -38,7 +39,7 @@ def free_slots(state: EngineState, extensions: Extensions) -> list[Member]:
 
 
 def _free_lane(device: DeviceState) -> int | None:
-    """Return the first slot of a lane without residents; None if there is no such lane."""
+    """Return the first slot of the first lane without residents; None if there is no such lane."""
     lanes = device.lanes_in_use()
     free = (lane for lane in range(device.device.lanes) if lane not in lanes)
     lane = next(free, None)
@@ -46,14 +47,20 @@ def _free_lane(device: DeviceState) -> int | None:
 
 
 def capacity(state: EngineState, extensions: Extensions, name: str) -> int:
-    """Return the number of trials the device may have at once at present; at least 1."""
+    """Return the number of trials, or of lanes in use, that the device may have at present.
+
+    It is not less than the number at work there now.
+    """
     if state.devices[name].device.lanes == 1:
         return 1
     return max(at_once(state, name), slot_limit(state, extensions, name).slots)
 
 
 def at_once(state: EngineState, name: str) -> int:
-    """Return the number of trials that compute at once on the device: one in each lane in use."""
+    """Return the number of attempts that compute at once on the device.
+
+    If lanes have several seats, one resident computes in each lane in use.
+    """
     device = state.devices[name]
     attempts = state.attempts_on(name)
     if device.device.seats == 1 or any(len(each.segment.members) > 1 for each in attempts):
@@ -62,7 +69,7 @@ def at_once(state: EngineState, name: str) -> int:
 
 
 def attempts_beside(state: EngineState) -> int:
-    """Return the number of attempts that have a seat in the lane of an older one."""
+    """Return the number of attempts in a lane that had a resident before them."""
     return sum(
         max(0, len(state.residents(device, lane)) - 1)
         for device in state.devices.values()
@@ -100,7 +107,7 @@ def can_move(state: EngineState, trial: Trial) -> bool:
 def slot_limit(state: EngineState, extensions: Extensions, name: str) -> SlotLimit:
     """Return the number of trials that the device ``name`` may have at once now, and the reason.
 
-    If lanes have several seats, it is the number of the device's lanes that may be in use.
+    If its lanes have several seats, this is the number of lanes that may be in use.
     """
     device = state.devices[name].device
     if device.lanes == 1:

@@ -1,8 +1,8 @@
-"""Devices that cannot work for a study, judged by their announcements when they joined.
+"""Devices that cannot work for a study, as judged by what they announced when they joined.
 
-If an extension says that a device cannot work for a study, the device refuses the study at once,
-for the same reason that its worker would give. So no trial is sent there to find out. A refusal
-lasts until the device joins again or the study is resumed.
+If an extension finds that a device cannot work for a study (``Extension.refusal``), the device is
+noted as refusing the study at once, for the same reason that its worker would give. So no trial is
+sent there in vain. A refusal lasts until the device joins again or the study is resumed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from ..state.state import StudyState
 
 
 def try_again(core: Core, study: StudyState) -> None:
-    """Forget the devices' refusals of the study: by now their nodes may be able to work for it.
+    """Forget the devices' refusals of the study, as their nodes may be able to work for it by now.
 
-    Devices that compute under another signature still refuse the study.
+    Devices that compute under another signature than the study, and devices that extensions exclude
+    now, still refuse it.
     """
     for name in list(study.refused):
         if agree(study.machines.get(name, study.signature), study.signature):
