@@ -1,1 +1,1 @@
-"""Planning: policies are asked with snapshots of the engine, and their plans are followed."""
+"""Planning: asks policies for plans, giving them snapshots of the engine, and follows the plans."""

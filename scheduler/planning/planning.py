@@ -1,19 +1,19 @@
-"""The standing plan: when it is made again, and how the engine follows it.
+"""The standing plan: when a new one is made, and how the engine follows it.
 
-Theory of operation. The plan becomes *dirty* when its input changes: a trial began to wait or
-ended, a device joined or left, an estimate moved, or the wide part of a width plan ended. A dirty
-plan is computed again when a slot is to be filled, but at most once in
-``REPLAN_INTERVAL_PER_TRIAL`` seconds times the number of trials, or in ``MAX_REPLAN_INTERVAL``
-seconds if there are many. In between, new trials queue in order of arrival. A policy that orders
-the trials of all studies is also asked when a trial waits and no slot is free, because running
-trials may have to give way. The engine counts the epochs of width plans: each accepted wide epoch
-leaves one fewer, and after the last one the trial becomes narrow. If a policy fails, the last good
-plan stands.
+Theory of operation. The *standing plan* is the policy's last good plan, which the engine follows.
+It becomes *dirty* when its input changes: a trial begins to wait or ends, a device comes or goes,
+an estimate changes, or the wide part of a width plan ends. A dirty plan is replaced when a slot is
+to be filled, but not before a time since the last plan that grows with the number of trials
+(``REPLAN_INTERVAL_PER_TRIAL``) up to ``MAX_REPLAN_INTERVAL``. Until then, new trials queue in order
+of arrival. A policy that orders the trials of all studies is also asked when a trial waits and no
+slot is free, because running trials may have to give way. The engine counts the epochs of width
+plans: each accepted wide epoch leaves one fewer, and after the last one the trial becomes narrow.
+If a policy fails, the standing plan remains.
 
 A user's policy is not part of the engine, so that a replay does not depend on it. Like a sampler it
-is asked (``AskPlan``), and its answer is an event. Until the answer arrives, slots are given by the
-previous plan. A policy that fails, or whose plan is impossible, is not asked again for
-``POLICY_BACKOFF`` seconds.
+is asked by a decision (``AskPlan``), and its answer is an event. Until the answer arrives, slots
+are given by the standing plan. A user's policy that fails, or whose plan is impossible, is not
+asked again for ``POLICY_BACKOFF`` seconds.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from ..state.core import Core, Refused
 from ..state.state import StudyState, Waits
 from .snapshots import Snapshots, max_width
 
-#: The longest time between two plans (seconds), with many trials.
+#: Upper bound of the interval between two plans (seconds), which applies with many trials.
 MAX_REPLAN_INTERVAL = 1.0
 
-#: Time between two plans (seconds), per trial: the fewer trials, the sooner the next plan.
+#: Interval between two plans (seconds), per waiting or running trial: the fewer trials, the sooner
+#: the next plan.
 REPLAN_INTERVAL_PER_TRIAL = 0.02
 
-#: The longest time that a new trial waits for a plan, as a part of the time of its epoch.
+#: The longest time that a new trial waits for the next plan, as a part of the time of its epoch.
 MAX_WAIT_SHARE = 0.1
 
 
@@ -74,7 +75,7 @@ class Planning:
         self._adopt(snapshots, plans)
 
     def _can_plan(self, ready: Sequence[str]) -> bool:
-        """Return True if there is anything to plan."""
+        """Return True if a plan could change anything for the ``ready`` or the running trials."""
         state = self._state
         if len(ready) > 1 or (state.elastic() and (ready or state.attempts)):
             return True
@@ -83,18 +84,21 @@ class Planning:
         return bool(ready and state.attempts) or self._any_idle()
 
     def reconsider(self) -> None:
-        """Plan again before a trial continues. Call it if the policy orders all studies' trials."""
+        """Make a new plan, if one is due, before a trial continues in its slot.
+
+        Call this only under a policy that orders the trials of all studies.
+        """
         if self._state.ready or self._any_idle():
             if self._core.at >= self._state.plan_until:
                 self._core.invalidate_plan()
             self.replan(free_slots(self._state, self._core.extensions))
 
     def _any_idle(self) -> bool:
-        """Return True if any attempt gets no share of its slot's time at present."""
+        """Return True if any attempt has no part of its lane's time at present."""
         return any(not each.part for each in self._state.attempts.values())
 
     def wake_at(self) -> float | None:
-        """Return when to make a dirty plan again although no slot is free; None if not needed."""
+        """Return when to replace a dirty plan although no slot is free; None if not needed."""
         state = self._state
         if not (state.dirty and (state.elastic() or state.cross_study)):
             return None
@@ -109,10 +113,11 @@ class Planning:
         self._accept_plans(event.cause, None, event.reason)
 
     def _accept_plans(self, cause: str, plans: Sequence[Plan] | None, reason: str = "") -> None:
-        """Adopt the answer of a user's policy to ``AskPlan``.
+        """Adopt the plans with which a user's policy answered ``AskPlan``.
 
-        If there are no plans, or one of them is impossible, the policy is not asked again for a
-        while.
+        If the number of plans is wrong, or one of them is impossible, the policy is not asked again
+        for ``POLICY_BACKOFF`` seconds. Raises ``Refused`` if ``cause`` is not the unanswered
+        ``AskPlan``.
         """
         pending = self._state.plan_asked
         if pending is None or pending.id != cause:
@@ -128,7 +133,10 @@ class Planning:
         self._core.offer_slots()
 
     def _adopt(self, snapshots: Sequence[tuple[str, Snapshot]], plans: Sequence[Plan]) -> None:
-        """Adopt ``plans``, one per snapshot. If one of them is impossible, keep the old plans."""
+        """Make these plans, one for each snapshot, the standing plan.
+
+        If one of them is impossible, the old plan remains, and ``plan_error`` says why.
+        """
         state = self._state
         for (_, snapshot), plan in zip(snapshots, plans, strict=True):
             if fault := find_fault(snapshot, plan):
@@ -176,7 +184,8 @@ class Planning:
     def window(self, trial: Trial, devices: int) -> WindowPlan | None:
         """Return ``trial``'s planned width window, limited to ``devices`` devices, or None.
 
-        A window is due once: the call removes it from the plan, whether it can be opened or not.
+        A window is tried once: this call removes it from the plan, even if it returns None because
+        too few devices are free or the trial's attempts were lost.
         """
         window = self._state.windows.pop(trial.id, None)
         if window is None or trial.losses:
@@ -189,7 +198,7 @@ class Planning:
         return trial.id in self._state.windows
 
     def forget(self, trial: Trial) -> None:
-        """Drop the planned widths of ``trial``, because its speed has been measured since then."""
+        """Drop the planned widths of ``trial``, because its width window has ended since then."""
         self._state.widths.pop(trial.id, None)
         self._state.courses.pop(trial.id, None)
         self._core.invalidate_plan()
@@ -197,9 +206,9 @@ class Planning:
     def should_wait_for_plan(self, trial: Trial) -> bool:
         """Return True if a trial that is new to the standing plan should wait for the next plan.
 
-        The delay costs little if the trial's epochs are long compared with the time until the next
-        plan is due. There is no delay if no plan will be made; ``Engine.wake_at`` asks for the
-        tick.
+        It should if its epochs are long compared with the time until the next plan is due, since
+        the delay then costs little. It should not if no new plan will be made. ``Engine.wake_at``
+        asks for a ``Tick`` at the time of the next plan.
         """
         state = self._state
         if not (state.dirty and state.elastic()):
@@ -210,9 +219,10 @@ class Planning:
         return seconds is not None and self.due() - self._core.at < MAX_WAIT_SHARE * seconds
 
     def count_epoch(self, trial: Trial, width: int) -> None:
-        """Count an accepted epoch of a trial with a width plan.
+        """Count an accepted epoch, at ``width`` devices, of a trial with a width plan.
 
-        If the epoch ran at the wide width of the plan, one wide epoch fewer is left.
+        If that is the wide width of the plan, one wide epoch fewer is left. After the last wide
+        epoch the trial gets its narrow width.
         """
         width_plan = self._state.courses[trial.id]
         if not width_plan.epochs or width != width_plan.wide:

@@ -1,10 +1,13 @@
 """Snapshots for policies: the trials that wait and run, with their expected costs.
 
-Theory of operation. Without shares there is one snapshot of all trials. With shares each study has
-a snapshot of its own, of its trials and its part of the devices. If a study's trials gain by fused
-groups, the cost of a trial on one device is its cost in such a group, as if the waiting and running
-trials were spread over all lanes. On several devices a trial is trained alone. So the more trials
-there are, the less a trial gains there.
+Theory of operation. If studies have no shares (``scheduler.resources.fair_share``), there is one
+snapshot of all trials. If they have shares, there is one snapshot for each study, of its trials and
+its share of the devices.
+
+If a study's trials gain by fused groups, the cost of a trial on one device is its cost in such a
+group, as if the waiting and running trials were spread over all lanes. On several devices a trial
+is trained alone, without this gain. So the more trials there are, the less a trial gains by a wider
+width.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ MAX_VAIN_WINDOWS = 4
 
 
 class Snapshots:
-    """Makes snapshots of the engine's state."""
+    """The maker of the snapshots of the engine's state that policies get."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -44,8 +47,9 @@ class Snapshots:
     def of(self, ready: Sequence[str], free: Sequence[Member]) -> tuple[tuple[str, Snapshot], ...]:
         """Return the snapshots to plan, each with the id of its study.
 
-        Without shares there is one snapshot of all trials, with an empty id. With shares, each
-        study has a snapshot of its trials and of its share of the devices.
+        ``ready`` are the waiting trials and ``free`` the free slots. If studies have no shares,
+        there is one snapshot of all trials, with an empty id. Else there is one for each study with
+        waiting or running trials, of these trials and of the study's share of the devices.
         """
         state = self._state
         usable = sum(state.usable(name) for name in state.devices)
@@ -70,7 +74,7 @@ class Snapshots:
             waiting = [name for name in ready if state.trials[name].study == study.spec.id]
             running = [name for name in at_work if state.trials[name].study == study.spec.id]
             if waiting or running:
-                # Below 0 if it holds more than its share: its trials should then become narrower.
+                # Below 0 if the study holds more than its share: its trials should become narrower.
                 devices_held = sum(
                     len(state.trials[name].members) * state.attempts[state.trials[name].fence].part
                     for name in running
@@ -121,7 +125,7 @@ class Snapshots:
     def _excess_trials(self) -> int:
         """Return the number of trials that share a device with an earlier trial.
 
-        The next empty devices are for these trials.
+        Devices that become empty are first used for these trials.
         """
         return sum(max(0, len(each.at_work) - 1) for each in self._state.devices.values())
 
@@ -131,7 +135,7 @@ class Snapshots:
         probabilities: Mapping[str, float],
         ratios: Mapping[str, float],
     ) -> tuple[Candidate, ...]:
-        # In order of arrival, so that ties in a policy do not depend on the previous plan.
+        # In order of arrival, so that equal trials are planned independently of the previous plan.
         trials = sorted((self._state.trials[name] for name in names), key=lambda t: t.since)
         names_of = {trial.study for trial in trials}
         ahead = {name: remaining_epochs(self._core, self._state.studies[name]) for name in names_of}
@@ -146,7 +150,10 @@ class Snapshots:
         )
 
     def _promotion_probabilities(self, study: StudyState) -> dict[str, float]:
-        """Return the promotion probabilities of a study's trials; empty if it has no rungs."""
+        """Return the promotion probabilities of a study's trials, by id.
+
+        The result is empty if its strategy has fewer than two rungs.
+        """
         levels = rungs_of(study.spec.strategy)
         if len(levels) < 2:
             return {}
@@ -160,8 +167,8 @@ class Snapshots:
     ) -> Candidate:
         """Return the trial as a candidate.
 
-        ``ratio`` is the seconds of its epochs on one device in their group divided by the seconds
-        alone there. On several devices it is trained alone, so it gains less.
+        ``ratio`` is the expected seconds of its epochs on one device in its fused group divided by
+        their seconds alone there. On several devices it is trained alone, so it gains less.
         """
         costs = self._state.costs
         study = self._state.studies[trial.study]
@@ -176,7 +183,7 @@ class Snapshots:
             trial.id,
             trial.study,
             trial.epoch,
-            max(trial.target, trial.epoch + 1),  # after its last epoch an objective has to return
+            max(trial.target, trial.epoch + 1),  # an objective may run on after its last epoch
             trial.since,
             _times(expected.level if own is None else own.seconds, ratio),
             len(trial.members),
@@ -206,7 +213,10 @@ class Snapshots:
     def _among_studies(
         self, study: StudyState, trial: Trial, attempt: Attempt | None
     ) -> dict[str, Any]:
-        """Return the fields of a candidate for policies that order the trials of all studies."""
+        """Return the fields of a candidate for policies that order the trials of all studies.
+
+        Under other policies the result is empty, so that these fields have their defaults.
+        """
         if not self._state.cross_study:
             return {}
         history = self._state.waits_of(trial.id)
@@ -226,7 +236,11 @@ class Snapshots:
 
 
 def remaining_epochs(core: Core, study: StudyState) -> int:
-    """Return the expected number of epochs left to train, if 1/eta passes each rung."""
+    """Return the expected number of epochs that the study has left to train.
+
+    Of the trials that reach a rung, 1 in ``eta`` is assumed to be promoted. The result is not less
+    than the epochs that are certain (``Core.epochs_ahead``).
+    """
     plan = study.spec.strategy
     share = float(plan.max_epochs or 0) if plan.name == "pbt" else 0.0
     for k, (lower, upper) in enumerate(pairwise((0, *rungs_of(plan)))):
@@ -247,9 +261,10 @@ def _times(seconds: float | None, ratio: float) -> float | None:
 
 
 def _relative_to_group(shape: Shape, ratio: float) -> Shape:
-    """Return ``shape`` relative to an epoch in a fused group, which takes ``ratio`` times as long.
+    """Return ``shape`` relative to an epoch in a fused group on one device.
 
-    The wider widths become slower by comparison, since a wider trial is trained alone.
+    Such an epoch takes ``ratio`` times as long as alone. Wider widths become slower by comparison,
+    since a wider trial is trained alone.
     """
     if ratio == 1.0:
         return shape
