@@ -420,7 +420,7 @@ class EpochReported(Event):
     #: The trial's part of the energy that its devices used for the epoch; None if not measured.
     joules: Amount | None = None
     #: Size of the fused group that trained the epoch, 1 for the trial alone; 0 if the trial cannot
-    #: be fused with others.
+    #: be fused with other trials.
     together: Natural = 1
     #: Number of trials that shared the epoch's batches, each of which was read once for all. If
     #: ``together`` is 0, the number counts the trials of the lane, this trial included, and is 0 if

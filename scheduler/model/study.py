@@ -244,7 +244,7 @@ class StudySpec:
     system_fixed: bool = False
     #: Bytes of memory that the trainer of a trial may use; None for all the memory there is.
     memory_limit: int | None = None
-    #: The study's weight in sharing devices with others, above 0
+    #: The study's weight in sharing devices with other studies, above 0
     #: (``scheduler.resources.fair_share``).
     weight: float = 1.0
     #: The study's priority in sharing devices; the highest goes first.

@@ -143,7 +143,7 @@ class Planning:
                 state.plan_error = f"policy {state.policy} {fault}"
                 return
         state.plan_error = ""
-        # Since a user's policy was asked, some trials have begun and others have arrived.
+        # Since a user's policy was asked, trials may have begun or arrived.
         waiting = set(state.ready)
         order = [name for plan in plans for name in plan.order if name in waiting]
         ordered = set(order)

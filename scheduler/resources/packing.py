@@ -51,9 +51,10 @@ class Packing:
             device.in_use, device.since = lanes, self._core.at
 
     def rebalance(self, free: Sequence[Member]) -> None:
-        """Make trials leave devices that hold too many, or that they share while others are empty.
+        """Make trials leave devices that hold too many, or that they need not share.
 
-        They leave at the end of their epoch. ``free`` are the free slots.
+        A trial need not share a device if another device is empty. Trials leave at the end of their
+        epoch. ``free`` are the free slots.
         """
         empty = [slot.device for slot in free if self._state.is_free(slot.device)]
         self._extensions.seats.use_lanes(free)

@@ -34,8 +34,8 @@ def as_sampled(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
 
     The value after an epoch is the mean over the replicates that have reached the epoch. The final
     value is the mean over the completed replicates, or over all if none is completed. A constraint
-    is the worst of any replicate. Failed and cancelled replicates are left out unless there are no
-    others.
+    is the worst of any replicate. Failed and cancelled replicates are left out. If all replicates
+    failed or were cancelled, the first one stands for the configuration.
     """
     size = spec.replicates
     if size == 1:

@@ -87,6 +87,10 @@ class Core:
         return changes
 
     def move(self, study: StudyState, trial: Trial, step: Step) -> None:
+        """Move a trial to the state to which ``step`` leads, and update all counts of its study.
+
+        Raises ``IllegalTransition`` if the trial's state has no such step.
+        """
         before = trial.state
         trial.step(step)
         study.active += (trial.state in _ACTIVE) - (before in _ACTIVE)
@@ -151,6 +155,7 @@ class Core:
             waits.queued_at = None
 
     def close_attempt(self, trial: Trial) -> Attempt:
+        """Close the trial's open attempt: charge its study, and free its slots. Return it."""
         attempt = self.state.attempts.pop(trial.fence)
         if attempt.counted_at is not None:
             settle(self.state, attempt, self.at)
